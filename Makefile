@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test fast lint clean
+
+demo: $(VENV)/.installed
+	$(VENV)/bin/feal run demo
+
+test: lint
+	$(VENV)/bin/python -m pytest
+
+fast: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest -m "not slow"
+
+lint: $(VENV)/.installed-test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(INSTALL) -e .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(INSTALL) -e ".[test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,52 @@
+"""Named things a configuration can ask for: strategies, models, data sets, engines, annotators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from feal.errors import unknown
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Names of one kind and what stands behind them.
+
+    >>> shapes: Registry[type] = Registry("shape")
+    >>> @shapes.register("round", summary="a circle")
+    ... class Round: ...
+    >>> shapes.get("round").__name__, shapes.names(), shapes.summary("round")
+    ('Round', ['round'], 'a circle')
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+        self._summaries: dict[str, str] = {}
+
+    def register(self, name: str, *, summary: str) -> Callable[[T], T]:
+        """Decorate the entry to be known under `name`; `summary` is its line in `feal list`."""
+
+        def add(entry: T) -> T:
+            if name in self._entries:
+                raise ValueError(f"two {self.kind} entries are called {name!r}")
+            self._entries[name] = entry
+            self._summaries[name] = summary
+            return entry
+
+        return add
+
+    def get(self, name: str) -> T:
+        """The entry of that name; an unknown one is a `FealError` with the nearest spelling."""
+        if name not in self._entries:
+            raise unknown(self.kind, name, self._entries)
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._entries)
+
+    def summary(self, name: str) -> str:
+        """The one line that describes an entry."""
+        return self._summaries[name]
