@@ -1,0 +1,45 @@
+"""Who gives the labels: the question, the answer, and the contract between a site and its annotator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from feal.registry import Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """A sample whose label is wanted, and why it was chosen."""
+
+    sample: str
+    round: int
+    rank: int
+    score: float
+    model: str
+    """Hash of the global weights that it was chosen by; empty for the first random labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A label (classification) or a mask of class numbers (segmentation) for one sample."""
+
+    sample: str
+    label: int | np.ndarray
+    by: str
+
+
+class Annotator(Protocol):
+    """Somebody who answers queries, at once or later."""
+
+    def ask(self, queries: Sequence[Query]) -> list[Answer]:
+        """Put the queries to the annotator and return the answers that are there at once."""
+
+    def poll(self, samples: Sequence[str]) -> list[Answer]:
+        """The answers that have come since, for samples still pending."""
+
+
+ANNOTATORS: Registry[type[Annotator]] = Registry("annotator")

@@ -1,0 +1,135 @@
+"""`feal`: run, resume, show, list, data."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from feal.cli.data import app as data_app
+from feal.errors import FealError
+from feal.version import VERSION
+
+app = typer.Typer(
+    name="feal",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Federated evidential active learning: one model from many hospitals, few labels, no image moved.",
+    epilog="Begin with `feal run demo`; every command has examples under --help.",
+)
+app.add_typer(data_app, name="data")
+
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the preset's.")
+]
+
+
+@app.command(
+    epilog="Examples: `feal run demo` · `feal run demo strategy=random seed=1 --out runs/random-1` · "
+    "`feal run demo training.lr=1e-3 rounds=2` · `feal run my.yaml`"
+)
+def run(
+    preset: Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; a new one under runs/ by default.")] = None,
+) -> None:
+    """Run an experiment to its end."""
+    from feal.cli.screen import Screen
+    from feal.config import load, parse
+    from feal.experiment import start
+    from feal.experiment.folder import free_folder
+
+    settings = load(preset, parse(overrides or []))
+    if out is None:
+        out = free_folder(Path("runs"), f"{Path(preset).stem}-{settings.strategy}-{settings.seed}")
+    with Screen(settings, out) as screen:
+        screen.finished(start(settings, out=out, watcher=screen))
+
+
+@app.command(epilog="Examples: `feal resume runs/demo-feal-0` · `feal resume runs/demo-feal-0 rounds=8`")
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The run directory.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[rounds=N]", help="Extend the run to N rounds.")
+    ] = None,
+) -> None:
+    """Go on with a run that was interrupted, killed or finished."""
+    from feal.cli.screen import Screen
+    from feal.config import parse
+    from feal.experiment import resume as proceed
+    from feal.experiment.folder import RunFolder
+    from feal.experiment.running import settings_of
+
+    rounds = _only_rounds(parse(overrides or []))
+    settings = settings_of(RunFolder(folder))
+    if rounds is not None:
+        settings = settings.model_copy(update={"rounds": rounds})
+    with Screen(settings, folder) as screen:
+        screen.finished(proceed(folder, rounds=rounds, watcher=screen))
+
+
+@app.command(epilog="Example: `feal show runs/demo-feal-0`")
+def show(folder: Annotated[Path, typer.Argument(help="The run directory.")]) -> None:
+    """Show where a run stands."""
+    from feal.cli.standing import show_run
+
+    show_run(folder)
+
+
+@app.command("list", epilog="Example: `feal list strategies`")
+def list_(
+    what: Annotated[str, typer.Argument(metavar="strategies|presets|datasets|models", help="What to list.")],
+) -> None:
+    """List what a configuration can name."""
+    from feal.cli.listing import show_list
+
+    show_list(what)
+
+
+def _only_rounds(changes: dict[str, object]) -> int | None:
+    for key in changes:
+        if key != "rounds":
+            raise FealError(f"A run's {key} cannot change on resume, only rounds can: start a new run for that.")
+    rounds = changes.get("rounds")
+    if rounds is not None and (not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1):
+        raise FealError(f"rounds={rounds} is not valid: give a whole number of rounds, 1 or more.")
+    return rounds
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"feal {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+class _Terminated(KeyboardInterrupt):
+    """Another process asked this one to end."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise _Terminated
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one sentence and exit code 2, an interruption 130 (or 143)."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app(standalone_mode=True)
+    except FealError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2)

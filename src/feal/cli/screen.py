@@ -1,0 +1,118 @@
+"""What a person sees of a run under way: a live line on a terminal, plain lines elsewhere, a table a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from feal.cli.tables import curve_table, round_table
+from feal.experiment import Result
+from feal.federation.messages import JoinReply
+from feal.federation.progress import Watcher
+from feal.settings import Settings
+
+PLAIN_INTERVAL = 30.0
+"""Seconds between progress lines where output is no terminal."""
+
+
+class Screen(Watcher):
+    """Shows a run; on an interruption it says how to go on."""
+
+    def __init__(self, settings: Settings, folder: Path, *, console: Console | None = None) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._console = console or Console()
+        self._task = ""
+        self._spoke = time.monotonic()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+            speed_estimate_period=120,
+        )
+        self._bar: TaskID = self._progress.add_task("joining", total=None)
+
+    def __enter__(self) -> Screen:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+        if isinstance(error, KeyboardInterrupt) and (self._folder / "config.yaml").exists():
+            self._console.print(
+                f"Interrupted; nothing is lost. Go on with: feal resume {self._folder}", soft_wrap=True
+            )
+
+    def joined(self, sites: Mapping[str, JoinReply], *, round: int, step: int) -> None:
+        settings, first = self._settings, next(iter(sites.values()))
+        self._task = first.task
+        self._console.print(
+            f"[bold]{settings.strategy}[/] on {settings.dataset}: {len(sites)} sites, {first.task}, "
+            f"{settings.model}, {settings.loss} loss, {settings.rounds} rounds of "
+            f"{settings.communication_rounds} communication rounds, seed {settings.seed}",
+            soft_wrap=True,
+            highlight=False,
+        )
+        per_round = len(sites) * (settings.communication_rounds + 1)
+        done = len(sites) + max(0, round - 1) * per_round + len(sites) * step if round else 0
+        total = len(sites) + settings.rounds * per_round
+        self._progress.reset(self._bar, total=total, completed=done)
+
+    def answered(self, *, round: int, step: int, site: str, doing: str, loss: float | None) -> None:
+        settings = self._settings
+        where = f"round {round}/{settings.rounds}"
+        if doing == "training":
+            where += f" · communication {step + 1}/{settings.communication_rounds}"
+        said = f" · loss {loss:.3f}" if loss is not None else ""
+        self._progress.update(self._bar, description=f"{where} · {site} {doing}{said}")
+        if doing != "joining":
+            self._progress.advance(self._bar)
+        self._speak_plainly(f"{where} · {site} {doing}{said}")
+
+    def stepped(self, *, round: int, step: int, losses: Mapping[str, float | None]) -> None:
+        """The bar moves with every site's answer already."""
+
+    def closed(self, record: Mapping[str, Any]) -> None:
+        self._console.print(round_table(record, task=self._task, rounds=self._settings.rounds))
+        self._console.print()
+        self._spoke = time.monotonic()
+
+    def note(self, sentence: str) -> None:
+        self._console.print(f"Note: {sentence}", style="yellow", soft_wrap=True, highlight=False)
+
+    def finished(self, result: Result) -> None:
+        """Say how the run ended, where it lies and what to type next."""
+        self._progress.stop()
+        self._console.print(curve_table(result.rounds, task=self._task or str(result.summary["task"])))
+        more = self._settings.rounds + 2
+        self._console.print(
+            f"\nThe run is {result.status} and lies in {result.folder}\n"
+            f"  look at it again:  feal show {result.folder}\n"
+            f"  go on with it:     feal resume {result.folder} rounds={more}\n"
+            f"  compare with:      feal run PRESET strategy=random",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+    def _speak_plainly(self, text: str) -> None:
+        if self._console.is_terminal or time.monotonic() - self._spoke < PLAIN_INTERVAL:
+            return
+        self._spoke = time.monotonic()
+        left = self._progress.tasks[self._bar].time_remaining
+        self._console.print(text + (f" · about {left:.0f} s left" if left is not None else ""), soft_wrap=True)

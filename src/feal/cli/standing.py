@@ -1,0 +1,47 @@
+"""`feal show`: where a run stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from feal.cli.tables import curve_table, round_table
+from feal.experiment.folder import RunFolder
+from feal.experiment.running import settings_of
+from feal.experiment.summary import summarize
+from feal.federation.journal import open_journal
+from feal.files import is_locked, read_json
+
+
+def show_run(path: Path) -> None:
+    """Print a run's position, its figures so far, and what to do next."""
+    console = Console()
+    folder = RunFolder(path)
+    settings = settings_of(folder)
+    journal = open_journal(path)
+    state = journal.peek()
+    task = str(read_json(folder.summary)["task"]) if folder.summary.exists() else "classification"
+    summary = summarize(settings, task=task, status=state.stage, events=journal.events(state))
+    where = {
+        "train": f"in round {state.round} of {settings.rounds}, after {state.step} of "
+        f"{settings.communication_rounds} communication rounds",
+        "close": f"at the end of round {state.round} of {settings.rounds}",
+        "waiting": f"waiting for labels after round {state.round} of {settings.rounds}",
+        "finished": f"finished after {state.round} rounds",
+    }[state.stage]
+    console.print(
+        f"[bold]{path}[/]: {settings.strategy} on {settings.dataset}, seed {settings.seed}, {where}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if summary["rounds"]:
+        console.print(round_table(summary["rounds"][-1], task=task, rounds=settings.rounds))
+        console.print()
+        console.print(curve_table(summary["rounds"], task=task))
+    if is_locked(path):
+        console.print("A process is working on it now.")
+    elif state.stage == "finished":
+        console.print(f"Extend it with: feal resume {path} rounds={settings.rounds + 2}", soft_wrap=True)
+    else:
+        console.print(f"Go on with: feal resume {path}", soft_wrap=True)

@@ -1,0 +1,52 @@
+"""Tables of a run's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from feal.federation.statistics import primary_metric
+
+
+def round_table(record: Mapping[str, Any], *, task: str, rounds: int) -> Table:
+    """One round: labels, the metric and the evidence, by site and over all."""
+    metric = primary_metric(task)
+    table = Table(title=f"Round {record['round']} of {rounds}", title_justify="left", title_style="bold", box=None)
+    table.add_column("site")
+    for heading in ("labels", metric.replace("_", " "), "aleatoric", "epistemic", "zero evidence"):
+        table.add_column(heading, justify="right")
+    by_site = record["diagnostics"].get("sites", {})
+    figures = record["metrics"][metric]
+    for site, value in figures["sites"].items():
+        table.add_row(site, str(record["labels"].get(site, 0)), number(value), *_evidence(by_site.get(site, {})))
+    total = str(sum(record["labels"].values()))
+    table.add_row(
+        "mean", total, number(figures["mean"]), *_evidence(record["diagnostics"]), style="bold", end_section=True
+    )
+    return table
+
+
+def curve_table(rounds: Sequence[Mapping[str, Any]], *, task: str) -> Table:
+    """The run so far: labels and the metric's mean and pooled figure, by round."""
+    metric = primary_metric(task)
+    table = Table(box=None, header_style="bold")
+    for heading in ("round", "labels", f"{metric.replace('_', ' ')} (mean)", "(pooled)"):
+        table.add_column(heading, justify="right")
+    for record in rounds:
+        figures = record["metrics"][metric]
+        labels = str(sum(record["labels"].values()))
+        table.add_row(str(record["round"]), labels, number(figures["mean"]), number(figures["pooled"]))
+    return table
+
+
+def number(value: float | None) -> str:
+    """Three decimals, or a dash where there is no figure."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _evidence(figures: Mapping[str, Any]) -> tuple[str, str, str]:
+    zero = figures.get("zero_evidence")
+    share = "-" if zero is None else f"{100 * zero:.0f} %"
+    return number(figures.get("aleatoric")), number(figures.get("epistemic")), share

@@ -1,0 +1,59 @@
+"""A preset and overrides, made into settings whose every name exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from feal.annotation import ANNOTATORS
+from feal.config.overrides import build, flatten
+from feal.config.presets import ABOUT, read_preset
+from feal.data import DATASETS
+from feal.errors import FealError
+from feal.federation.engines import ENGINES
+from feal.models import MODELS
+from feal.selection import STRATEGIES
+from feal.settings import Settings
+
+
+def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings of a preset (a name or the path of a YAML file) with overrides, nested or by dotted names.
+
+    Raises:
+        FealError: an unknown preset, key or name (with the nearest spelling), a wrong type or range.
+
+    Example:
+        >>> load("demo", {"seed": 1, "training.lr": 1e-3}).training.lr
+        0.001
+    """
+    content = {key: value for key, value in read_preset(preset).items() if key != ABOUT}
+    # Checked alone first, so that a mistake in the file is not blamed on the command line.
+    build(flatten(content), source=f"preset {preset}")
+    settings = build({**flatten(content), **flatten(overrides or {})}, source="the overrides")
+    return _with_strategy_defaults(_with_known_names(settings))
+
+
+def _with_known_names(settings: Settings) -> Settings:
+    MODELS.get(settings.model)
+    ENGINES.get(settings.engine)
+    ANNOTATORS.get(settings.annotator)
+    if not Path(settings.dataset).is_dir():
+        DATASETS.get(settings.dataset)
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
+    return settings
+
+
+def _with_strategy_defaults(settings: Settings) -> Settings:
+    strategy = STRATEGIES.get(settings.strategy)
+    if settings.query_model is not None and settings.query_model not in strategy.query_models:
+        takes = f"takes {' or '.join(strategy.query_models)}" if strategy.query_models else "takes none"
+        raise FealError(
+            f"Strategy {settings.strategy} {takes} as query_model, not {settings.query_model}: leave it out."
+        )
+    query_model = settings.query_model or next(iter(strategy.query_models), None)
+    loss = settings.loss or strategy.default_loss
+    return settings.model_copy(update={"query_model": query_model, "loss": loss})

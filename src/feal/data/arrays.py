@@ -1,0 +1,137 @@
+"""`.npy` files that are read and written a few rows at a time."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from feal.errors import FealError
+
+_RESIDENT = 64 * 2**20
+
+
+class StoredArray:
+    """An `.npy` file seen through a memory map, whose header, size and expected shape agree.
+
+    Opening reads the header only. `read` copies rows out and now and then lets the map's pages go: a
+    memory map that was walked through once would otherwise count as memory of this process in full.
+
+    Raises:
+        FealError: the file is missing, cut short, not an array, or of another shape or type.
+    """
+
+    def __init__(self, path: Path, *, shape: tuple[int, ...], kinds: Collection[str]) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                found, dtype = _header(file, path)
+                offset = file.tell()
+                _check(path, found, dtype, shape=shape, kinds=kinds)
+                _check_size(path, os.fstat(file.fileno()).st_size, offset + math.prod(shape) * dtype.itemsize)
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise _damaged(path, f"cannot be read ({error.strerror})") from None
+        self.array: NDArray[Any] = np.frombuffer(
+            self._map, dtype=dtype, offset=offset, count=math.prod(shape)
+        ).reshape(shape)
+        self._touched = 0
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of these rows, in this order, shape [b, ...]."""
+        part = self.array[rows]
+        self._touched += part.nbytes
+        if self._touched > _RESIDENT and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._touched = 0
+        return part
+
+
+class ArrayWriter:
+    """Writes an `.npy` file in parts, without knowing the number of rows beforehand."""
+
+    def __init__(self, path: Path, *, row: tuple[int, ...], dtype: str) -> None:
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.row = row
+        self.rows = 0
+        self._file = path.open("wb")
+        self._write_header()
+
+    def append(self, part: NDArray[Any]) -> None:
+        """Add rows of shape [b, *row] at the end."""
+        self._file.write(np.ascontiguousarray(part, dtype=self.dtype).data)
+        self.rows += len(part)
+
+    def close(self, *, sync: bool = True) -> None:
+        """Write the final number of rows into the header and bring the file to the disk."""
+        if self._file.closed:
+            return
+        with self._file:
+            if sync:
+                self._file.seek(0)
+                self._write_header()
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(sync=kind is None)
+
+    def _write_header(self) -> None:
+        # numpy pads headers so that a longer first axis fits in: the header's size does not change.
+        descr = npy.dtype_to_descr(self.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self.rows, *self.row)}
+        npy.write_array_header_1_0(self._file, header)
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write a whole array and bring it to the disk."""
+    with ArrayWriter(path, row=array.shape[1:], dtype=array.dtype.str) as writer:
+        writer.append(array)
+
+
+def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    try:
+        reader = readers[npy.read_magic(file)]
+        shape, fortran, dtype = reader(file)
+    except (ValueError, KeyError, SyntaxError):
+        raise _damaged(path, "is not a numpy array") from None
+    if fortran and len(shape) > 1:
+        raise _damaged(path, "is stored column by column")
+    return shape, dtype
+
+
+def _check(
+    path: Path,
+    found: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    shape: tuple[int, ...],
+    kinds: Collection[str],
+) -> None:
+    if dtype.name not in kinds and dtype.kind not in kinds:
+        raise _damaged(path, f"holds values of type {dtype}, not {' or '.join(sorted(kinds))},")
+    if found != shape:
+        raise _damaged(path, f"has the shape {found} where the manifest says {shape}")
+
+
+def _check_size(path: Path, size: int, expected: int) -> None:
+    if size != expected:
+        raise _damaged(path, f"has {size} bytes instead of {expected}")
+
+
+def _damaged(path: Path, how: str) -> FealError:
+    return FealError(f"The file {path} {how}: copy it again or prepare the data set again.")

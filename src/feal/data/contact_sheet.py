@@ -1,0 +1,125 @@
+"""A picture of a site's pictures, for people: what is there, and is it labelled as it should be?"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from scipy import ndimage
+
+from feal.data.prepared import PreparedSite
+from feal.data.truth import Truth, open_truth
+from feal.files import write_bytes
+
+_TILE = 96
+_GAP = 6
+_MARGIN = 16
+_LABELS = 168
+_TITLE = 56
+_LINE = 24
+_SURVEY = 20_000
+
+_PAPER, _INK, _FAINT = (255, 255, 255), (24, 28, 34), (104, 112, 122)
+_OUTLINES = ((255, 221, 51), (51, 204, 255), (255, 96, 176), (120, 255, 120))
+
+Pixels = NDArray[np.uint8]
+
+
+def contact_sheet(site: PreparedSite, path: Path, *, columns: int = 10) -> None:
+    """Write a PNG with examples of a site's images, the same every time.
+
+    Classification: a row a class, with its count in the site. Segmentation: images, each above the same image
+    with its mask's outlines. Examples are spread evenly over the samples in order of their ids; of a site with
+    more than 20,000 samples as many are looked at.
+
+    Raises:
+        FealError: the site is damaged or the file cannot be written.
+    """
+    truth = open_truth(site)
+    sheet = _by_class(site, truth, columns) if site.task == "classification" else _by_mask(site, truth, columns)
+    buffer = io.BytesIO()
+    sheet.save(buffer, format="PNG")
+    write_bytes(path, buffer.getvalue())
+
+
+def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
+    ids = _survey(site)
+    labels = truth.of(ids).numpy()
+    sheet, draw = _paper(site, rows=len(site.classes), columns=columns, labels=_LABELS)
+    for number, name in enumerate(site.classes):
+        members = ids[labels == number]
+        top = _TITLE + _MARGIN + number * (_TILE + _GAP)
+        draw.text((_MARGIN, top + _TILE // 2 - 18), name, fill=_INK, font=_font(17))
+        count = f"{len(members)} ({len(members) / len(ids):.0%})"
+        draw.text((_MARGIN, top + _TILE // 2 + 4), count, fill=_FAINT, font=_font(14))
+        for column, tile in enumerate(_tiles(site, _spread(members, columns))):
+            sheet.paste(tile, (_MARGIN + _LABELS + column * (_TILE + _GAP), top))
+    return sheet
+
+
+def _by_mask(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
+    pairs = 4
+    chosen = _spread(_survey(site), pairs * columns)
+    sheet, _ = _paper(site, rows=2 * pairs, columns=columns, labels=0)
+    tiles, masks = _tiles(site, chosen), truth.of(chosen).numpy()
+    for place, (tile, mask) in enumerate(zip(tiles, masks, strict=True)):
+        row, column = divmod(place, columns)
+        left, top = _MARGIN + column * (_TILE + _GAP), _TITLE + _MARGIN + 2 * row * (_TILE + _GAP)
+        sheet.paste(tile, (left, top))
+        sheet.paste(_outlined(tile, mask, len(site.classes)), (left, top + _TILE + _GAP // 2))
+    return sheet
+
+
+def _paper(
+    site: PreparedSite, *, rows: int, columns: int, labels: int
+) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    width = 2 * _MARGIN + labels + columns * (_TILE + _GAP) - _GAP
+    height = _TITLE + 2 * _MARGIN + rows * (_TILE + _GAP) - _GAP
+    sheet = Image.new("RGB", (width, height), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_MARGIN, _MARGIN - 4), site.name, fill=_INK, font=_font(26))
+    train, test = len(site.ids("train")), len(site.ids("test"))
+    channels, high, wide = site.shape
+    facts = f"{train} train, {test} test samples · {channels} x {high} x {wide}"
+    draw.text((_MARGIN, _MARGIN + _LINE + 4), facts, fill=_FAINT, font=_font(15))
+    return sheet, draw
+
+
+def _survey(site: PreparedSite) -> NDArray[np.str_]:
+    return _spread(site.ids(), _SURVEY)
+
+
+def _spread(ids: NDArray[np.str_], count: int) -> NDArray[np.str_]:
+    if len(ids) <= count:
+        return ids
+    return ids[np.linspace(0, len(ids) - 1, count).round().astype(int)]
+
+
+def _tiles(site: PreparedSite, ids: NDArray[np.str_]) -> list[Image.Image]:
+    return [_tile(image) for image in site.images(ids).numpy()] if len(ids) else []
+
+
+def _tile(image: NDArray[np.float32]) -> Image.Image:
+    channels = image[:3] if image.shape[0] >= 3 else np.repeat(image[:1], 3, axis=0)
+    # Prepared float16 images may be standardised, then they are shown over their own range.
+    low, high = (0.0, 1.0) if 0 <= image.min() and image.max() <= 1 else (image.min(), image.max())
+    scaled = (channels - low) / max(float(high - low), 1e-6)
+    pixels = (scaled.clip(0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0)
+    return Image.fromarray(pixels).resize((_TILE, _TILE), Image.Resampling.BICUBIC)
+
+
+def _outlined(tile: Image.Image, mask: Pixels, classes: int) -> Image.Image:
+    pixels = np.array(tile)
+    large = np.array(Image.fromarray(mask.astype(np.uint8)).resize((_TILE, _TILE), Image.Resampling.NEAREST))
+    for number in range(1, classes):
+        region = large == number
+        edge = region & ~ndimage.binary_erosion(region, iterations=2, border_value=1)
+        pixels[edge] = _OUTLINES[(number - 1) % len(_OUTLINES)]
+    return Image.fromarray(pixels)
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size=size)

@@ -1,0 +1,178 @@
+"""The manifest of a prepared data set: what the arrays beside it hold, and their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from feal.errors import FealError
+
+FORMAT = 1
+FILE = "manifest.json"
+TASKS = ("classification", "segmentation")
+DTYPES = ("uint8", "uint16", "float16")
+
+Task = Literal["classification", "segmentation"]
+
+# A name becomes a folder and part of reports: no separators, no dots, nothing a shell would read otherwise.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteRecord:
+    """One site's line in the manifest: how many samples, and the SHA-256 of each of its files."""
+
+    samples: int
+    checksums: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """All of a prepared set that is not an array; nothing is wrong with one that was read or written."""
+
+    name: str
+    task: Task
+    classes: tuple[str, ...]
+    channels: int
+    height: int
+    width: int
+    dtype: str
+    sites: Mapping[str, SiteRecord]
+    source: Mapping[str, Any]
+
+    def encode(self) -> bytes:
+        """The bytes of `manifest.json`: the same content gives the same bytes."""
+        content = {
+            "format": FORMAT,
+            "name": self.name,
+            "task": self.task,
+            "classes": list(self.classes),
+            "channels": self.channels,
+            "height": self.height,
+            "width": self.width,
+            "dtype": self.dtype,
+            "sites": {
+                name: {"samples": record.samples, "checksums": dict(record.checksums)}
+                for name, record in self.sites.items()
+            },
+            "source": dict(self.source),
+        }
+        return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+    def problem(self) -> str | None:
+        """What is wrong with the first impossible field, or `None`; bad names are a `FealError`."""
+        check_name(self.name, "data set")
+        for name in self.sites:
+            check_name(name, "site")
+        problems = {
+            "task": None if self.task in TASKS else f"must be one of {', '.join(TASKS)}",
+            "classes": _problem_of_classes(self.classes),
+            "dtype": None if self.dtype in DTYPES else f"must be one of {', '.join(DTYPES)}",
+            **{key: _problem_of_size(getattr(self, key)) for key in ("channels", "height", "width")},
+            "sites": None if self.sites else "names no site",
+            **{f"sites.{name}": _problem_of_record(record) for name, record in self.sites.items()},
+        }
+        return next((f"its '{field}' {problem}" for field, problem in problems.items() if problem), None)
+
+
+def check_name(name: str, kind: str) -> None:
+    """Raise a `FealError` if the name cannot be a folder's name everywhere.
+
+    >>> check_name("alder-2", "site")
+    >>> check_name("../x", "site")
+    Traceback (most recent call last):
+    feal.errors.FealError: The site name '../x' is not possible: use up to 64 letters, digits, '-' and '_'.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise FealError(
+            f"The {kind} name '{name}' is not possible: use up to 64 letters, digits, '-' and '_'."
+        )
+
+
+def read_manifest(root: Path) -> tuple[Manifest, str]:
+    """Read and check a set's manifest; also gives its digest, the SHA-256 of the file.
+
+    Raises:
+        FealError: there is none, it is of a format this version does not know, or it is damaged.
+    """
+    path = root / FILE
+    try:
+        data = path.read_bytes()
+    except OSError:
+        raise FealError(
+            f"{root} is not a prepared data set, it has no readable {FILE}: "
+            "name a folder that `feal data prepare` wrote."
+        ) from None
+    manifest = _decode(data, path)
+    problem = manifest.problem()
+    if problem:
+        raise _damaged(path, problem)
+    return manifest, hashlib.sha256(data).hexdigest()
+
+
+def _decode(data: bytes, path: Path) -> Manifest:
+    try:
+        content = json.loads(data)
+    except ValueError:
+        raise _damaged(path, "it is not JSON") from None
+    if not isinstance(content, dict):
+        raise _damaged(path, "it is not a JSON object")
+    if content.get("format") != FORMAT:
+        raise FealError(
+            f"{path} is of format {content.get('format')!r} and this version reads format {FORMAT}: "
+            "prepare the data set again with this version."
+        )
+    try:
+        return Manifest(
+            name=content["name"],
+            task=content["task"],
+            classes=tuple(content["classes"]),
+            channels=content["channels"],
+            height=content["height"],
+            width=content["width"],
+            dtype=content["dtype"],
+            sites={name: _record(entry) for name, entry in sorted(content["sites"].items())},
+            source=dict(content["source"]),
+        )
+    except KeyError as error:
+        raise _damaged(path, f"its {error} is missing") from None
+    except (TypeError, ValueError, AttributeError):
+        raise _damaged(path, "a field is of the wrong kind") from None
+
+
+def _record(entry: Mapping[str, Any]) -> SiteRecord:
+    return SiteRecord(samples=entry["samples"], checksums=dict(entry["checksums"]))
+
+
+def _problem_of_classes(classes: tuple[object, ...]) -> str | None:
+    if not all(isinstance(name, str) and name.strip() for name in classes):
+        return "must hold names"
+    if len(classes) < 2:
+        return "must hold at least two classes"
+    return None if len(set(classes)) == len(classes) else "names a class twice"
+
+
+def _problem_of_size(value: object) -> str | None:
+    return None if _is_count(value) else "must be a whole number from 1 on"
+
+
+def _problem_of_record(record: SiteRecord) -> str | None:
+    if not _is_count(record.samples):
+        return "must hold at least one sample"
+    for file, checksum in record.checksums.items():
+        if Path(file).is_absolute() or ".." in Path(file).parts or not isinstance(checksum, str):
+            return f"has an impossible entry for the file {file!r}"
+    return None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _damaged(path: Path, how: str) -> FealError:
+    return FealError(f"The manifest {path} is damaged, {how}: prepare the data set again.")

@@ -1,0 +1,63 @@
+"""A run directory: what lies where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from feal.errors import FealError
+from feal.files import damaged, write_text
+from feal.settings import Settings
+
+
+class RunFolder:
+    """Paths and plain files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.summary = path / "summary.json"
+        self.sites = path / "sites"
+
+    def write_config(self, settings: Settings) -> None:
+        """Write the complete, effective configuration."""
+        write_text(self.config, yaml.safe_dump(settings.dump(), sort_keys=False, allow_unicode=True))
+
+    def read_config(self) -> dict[str, Any]:
+        """The configuration as it lies there; a folder without one is a `FealError`."""
+        try:
+            content = yaml.safe_load(self.config.read_text())
+        except FileNotFoundError:
+            raise FealError(f"{self.path} holds no run: give the folder that `feal run` named.") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise damaged(self.config, "it is no YAML any more") from error
+        if not isinstance(content, dict):
+            raise damaged(self.config, "it holds no settings")
+        return content
+
+
+def new_folder(path: Path) -> tuple[RunFolder, bool]:
+    """A folder for a new run, and whether it was made just now; one that holds anything is refused."""
+    made = not path.exists()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        taken = any(entry.name != ".lock" for entry in path.iterdir())
+    except OSError as error:
+        raise FealError(f"{path} cannot be used as a run directory ({error.strerror}): choose another.") from error
+    if (path / "config.yaml").exists():
+        raise FealError(f"{path} holds a run already: go on with `feal resume {path}`, or choose another --out.")
+    if taken:
+        raise FealError(f"{path} is not empty and holds no run: choose another --out.")
+    return RunFolder(path), made
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """A path below `parent` that does not exist yet: the name itself, or with a number behind it."""
+    number = 1
+    path = parent / name
+    while path.exists():
+        number += 1
+        path = parent / f"{name}-{number}"
+    return path

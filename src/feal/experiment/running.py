@@ -1,0 +1,160 @@
+"""Start a run, or go on with one, in a directory that says all there is to know about it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from feal.data import locate, open_prepared
+from feal.errors import FealError
+from feal.experiment.folder import RunFolder, new_folder
+from feal.experiment.summary import summarize
+from feal.federation.coordinator import Coordinator
+from feal.federation.engines import ENGINES
+from feal.federation.journal import Journal, State
+from feal.federation.progress import Silence, Watcher
+from feal.files import damaged, locked, write_json
+from feal.settings import Settings
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run as it stands: its directory and its `summary.json`."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+
+    @property
+    def status(self) -> str:
+        """`finished`, or `waiting` for labels."""
+        return str(self.summary["status"])
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The record of every finished round."""
+        return list(self.summary["rounds"])
+
+
+def start(settings: Settings, *, out: Path, watcher: Watcher | None = None) -> Result:
+    """Begin a run in an empty directory and carry it to its end.
+
+    Raises:
+        FealError: the directory is taken, the data do not fit, a site failed; what was done stays resumable.
+    """
+    data = locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump())
+    settings = _for_task(settings, open_prepared(data).task)
+    folder, made = new_folder(out)
+    with locked(folder.path):
+        folder.write_config(settings)
+        try:
+            return _carry_on(folder, settings, data, watcher or Silence())
+        except FealError:
+            # A run that could not even begin leaves nothing behind to be in the way of the next try.
+            if not (folder.path / "state.json").exists():
+                _clear(folder, made)
+            raise
+
+
+def resume(path: Path, *, rounds: int | None = None, watcher: Watcher | None = None) -> Result:
+    """Go on with a run where it was committed last; `rounds` extends it.
+
+    Raises:
+        FealError: no run there, its configuration was changed, a file is damaged, another process is at work.
+    """
+    folder = RunFolder(path)
+    folder.read_config()
+    with locked(path):
+        settings = settings_of(folder)
+        if rounds is not None:
+            settings = _extended(settings, rounds, path)
+            folder.write_config(settings)
+        data = locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump())
+        return _carry_on(folder, settings, data, watcher or Silence())
+
+
+def settings_of(folder: RunFolder) -> Settings:
+    """A run's settings, after a check that nobody edited them since it began."""
+    content = folder.read_config()
+    try:
+        settings = Settings.model_validate(content)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise FealError(f"{folder.config} was edited and '{where}' is not valid now: put it back.") from error
+    if (folder.path / "state.json").exists():
+        _check_unchanged(folder, settings, Journal(folder.path).load().configuration)
+    return settings
+
+
+def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watcher) -> Result:
+    engine = ENGINES.get(settings.engine)(data=data, folder=folder.sites, fresh=settings.fresh)
+    journal = Journal(folder.path)
+    coordinator = Coordinator(settings, engine=engine, journal=journal, watcher=watcher)
+    task = open_prepared(data).task
+    try:
+        state = journal.load() if (folder.path / "state.json").exists() else coordinator.begin()
+        _write_summary(folder, settings, task, journal, state, "running")
+        for state in coordinator.proceed(state):
+            if state.stage != "train" or state.step == 0:
+                _write_summary(folder, settings, task, journal, state, "running")
+    finally:
+        engine.close()
+    return Result(folder.path, _write_summary(folder, settings, task, journal, state, state.stage))
+
+
+def _write_summary(
+    folder: RunFolder, settings: Settings, task: str, journal: Journal, state: State, status: str
+) -> dict[str, Any]:
+    summary = summarize(settings, task=task, status=status, events=journal.events(state))
+    write_json(folder.summary, summary)
+    return summary
+
+
+def _for_task(settings: Settings, task: str) -> Settings:
+    """Settle what depends on the task, so that the written configuration is complete."""
+    if settings.evidence.squared is not None:
+        return settings
+    evidence = settings.evidence.model_copy(update={"squared": task == "segmentation"})
+    return settings.model_copy(update={"evidence": evidence})
+
+
+def _extended(settings: Settings, rounds: int, path: Path) -> Settings:
+    if rounds < settings.rounds:
+        raise FealError(
+            f"{path} is planned for {settings.rounds} rounds already: a run can be extended, not cut to {rounds}."
+        )
+    return settings.model_copy(update={"rounds": rounds})
+
+
+def _check_unchanged(folder: RunFolder, settings: Settings, recorded: Mapping[str, Any]) -> None:
+    now, then = _flat(settings.dump()), _flat(recorded)
+    changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
+    for key in changed:
+        if key != "rounds":
+            raise FealError(
+                f"{folder.config} was edited since the run began ({key}: {then.get(key)} became {now.get(key)}): "
+                "put it back, or start a new run."
+            )
+    if settings.rounds < int(then["rounds"]):
+        raise damaged(folder.config, f"rounds: {then['rounds']} became {settings.rounds}")
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, entry in value.items():
+        if isinstance(entry, Mapping):
+            flat |= _flat(entry, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = entry
+    return flat
+
+
+def _clear(folder: RunFolder, made: bool) -> None:
+    shutil.rmtree(folder.sites, ignore_errors=True)
+    folder.config.unlink(missing_ok=True)
+    if made:
+        shutil.rmtree(folder.path, ignore_errors=True)

@@ -1,0 +1,25 @@
+"""What a site's data must be for a run to begin."""
+
+from __future__ import annotations
+
+from feal.annotation import ANNOTATORS
+from feal.data import PreparedSite
+from feal.errors import FealError
+from feal.federation.querying import allowance
+from feal.settings import Settings
+
+
+def check_admission(site: PreparedSite, settings: Settings) -> None:
+    """Refuse data that nothing can be learned from, before any work is done.
+
+    Raises:
+        FealError: no training sample, a budget that comes to no label, or labels the annotator finds unusable.
+    """
+    samples = len(site.ids("train"))
+    if samples == 0:
+        raise FealError(f"Site {site.name} has no training sample: add some, or leave the site out.")
+    if allowance(settings, samples=samples, asked=0) == 0:
+        raise FealError(
+            f"A budget of {settings.budget} of site {site.name}'s {samples} samples is no label at all: raise it."
+        )
+    ANNOTATORS.get(settings.annotator)(site).check(allow_single_class=settings.allow_single_class)

@@ -1,0 +1,53 @@
+"""Federated averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+
+def fedavg(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float]) -> dict[str, torch.Tensor]:
+    """Average model states with weights: sum_k w_k state_k / sum_k w_k.
+
+    Floating tensors, BatchNorm statistics included, are added in float64 in the given order and returned in
+    their own type; integer counters take the maximum.
+
+    Args:
+        states: state dicts with the same names and shapes; each may read its tensors lazily.
+        weights: one number a state, none negative, not all zero.
+
+    Raises:
+        ValueError: no state, other lengths, bad weights, or states that do not fit each other.
+
+    Example:
+        >>> fedavg([{"w": torch.zeros(2)}, {"w": torch.ones(2)}], [1, 3])["w"]
+        tensor([0.7500, 0.7500])
+    """
+    _check(states, weights)
+    total = float(sum(weights))
+    shares = [weight / total for weight in weights]
+    return {name: _average(name, [state[name] for state in states], shares) for name in sorted(states[0])}
+
+
+def _average(name: str, tensors: Sequence[torch.Tensor], shares: Sequence[float]) -> torch.Tensor:
+    first = tensors[0]
+    if any(tensor.shape != first.shape for tensor in tensors):
+        raise ValueError(f"states differ in the shape of {name}: {[tuple(t.shape) for t in tensors]}")
+    if not first.is_floating_point():
+        return torch.stack(list(tensors)).amax(0)
+    result = torch.zeros_like(first, dtype=torch.float64)
+    for tensor, share in zip(tensors, shares, strict=True):
+        result.add_(tensor.to(torch.float64), alpha=share)
+    return result.to(first.dtype)
+
+
+def _check(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float]) -> None:
+    if not states or len(states) != len(weights):
+        raise ValueError(f"{len(states)} states and {len(weights)} weights: one weight a state is needed")
+    if any(not 0 <= weight < float("inf") for weight in weights) or sum(weights) == 0:
+        raise ValueError(f"weights {list(weights)} must be finite, not negative and not all zero")
+    names = set(states[0])
+    for state in states[1:]:
+        if set(state) != names:
+            raise ValueError(f"states differ in names: {sorted(names ^ set(state))}")

@@ -1,0 +1,335 @@
+"""A site's duties: train, close a round, collect labels. Nothing here is committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from feal.annotation import ANNOTATORS, Answer, Query
+from feal.data import PreparedSet, open_truth
+from feal.federation import messages
+from feal.federation.evaluation import evaluate
+from feal.federation.objective import objective
+from feal.federation.querying import Pool, allowance, select, select_first
+from feal.federation.records import write_choice
+from feal.federation.statistics import Statistics
+from feal.federation.store import Memory, Store, TensorFile
+from feal.federation.training import learning_rate, train
+from feal.files import read_tensors, write_tensors
+from feal.models import Network, build_model
+from feal.randomness import Address
+from feal.selection import Choice, Context, Role
+from feal.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A message's work, to be committed as one."""
+
+    reply: messages.Reply
+    queries: Sequence[Query] = ()
+    answers: Sequence[Answer] = ()
+    local: TensorFile | None = None
+    optimizer: TensorFile | None = None
+
+
+class Duties:
+    """One message's work at one site, with its data, labels and models at hand."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        folder: Path,
+        data: PreparedSet,
+        store: Store,
+        settings: Settings,
+        memory: Memory,
+    ) -> None:
+        self._name = name
+        self._folder = folder
+        self._set = data
+        self._site = data.site(name)
+        self._store = store
+        self._settings = settings
+        self._memory = memory
+        self._device = _device(settings.device)
+        self._seconds: dict[str, float] = {}
+
+    def do(self, request: messages.Request) -> Done:
+        """Do what a request asks."""
+        if isinstance(request, messages.Train):
+            return self._train(request)
+        if isinstance(request, messages.CloseRound):
+            return self._close_round(request)
+        assert isinstance(request, messages.Labels)
+        return self._collect(request)
+
+    def _train(self, request: messages.Train) -> Done:
+        assert request.weights is not None
+        network = self._network(request.weights)
+        context = self._context(request.class_counts)
+        statistics = self._evaluate(network, context) if request.evaluate else None
+        labelled = self._store.labelled()
+        reply = messages.TrainReply(
+            key=request.key,
+            site=self._name,
+            labelled=len(labelled),
+            class_counts=self._shared(context.site_counts),
+            statistics=statistics,
+            seconds=self._seconds,
+        )
+        if not labelled:
+            return Done(reply=reply)
+        rows = self._site.rows(labelled)
+        with self._timed("train"):
+            trained = train(
+                network,
+                read=lambda batch: self._site.read(rows[batch.numpy()]),
+                targets=self._targets(),
+                objective=objective(
+                    self._settings,
+                    task=context.task,
+                    site_counts=context.site_counts,
+                    total_counts=context.total_counts,
+                ),
+                training=self._settings.training,
+                lr=learning_rate(
+                    self._settings.training, step=request.step, steps=self._settings.communication_rounds
+                ),
+                moments=self._moments(request.round),
+                step=request.step,
+                generator=self._address("order", request).generator(),
+                device=self._device,
+            )
+        return Done(
+            reply=reply.model_copy(
+                update={"weights": trained.weights, "loss": trained.loss, "seconds": self._seconds}
+            ),
+            local=self._write(f"models/local-{request.key}.safetensors", trained.weights),
+            optimizer=self._write(f"models/optimizer-{request.key}.safetensors", trained.moments),
+        )
+
+    def _close_round(self, request: messages.CloseRound) -> Done:
+        context = self._context(request.class_counts)
+        if request.weights is None:
+            return self._ask_first(request, context)
+        networks: dict[Role, Network] = {"global": self._network(request.weights)}
+        networks["local"] = self._local_network() or networks["global"]
+        statistics = self._evaluate(networks["global"], context)
+        with self._timed("select"):
+            choice = self._select(request, context, networks)
+        queries = self._queries(choice, request)
+        answers = ANNOTATORS.get(self._settings.annotator)(self._site).ask(queries)
+        own = networks["local"] is not networks["global"]
+        return self._asked(
+            request, context, choice, queries, answers, statistics=statistics, local="own" if own else "global"
+        )
+
+    def _ask_first(self, request: messages.CloseRound, context: Context) -> Done:
+        """The labels that a run begins with: uniform, or those that came with the data."""
+        train_ids = self._site.ids("train")
+        if self._settings.initial == "given":
+            given = self._site.given("train")
+            choice = Choice(ids=list(given), parts={"score": torch.zeros(len(given), dtype=torch.float64)})
+            queries = self._queries(choice, request)
+            labels = open_truth(self._site).of(given).numpy()
+            answers = [
+                Answer(sample=sample, label=_plain(label), by="given")
+                for sample, label in zip(given, labels, strict=True)
+            ]
+        else:
+            budget = allowance(self._settings, samples=len(train_ids), asked=0)
+            address = self._address("first labels", request)
+            choice = select_first(train_ids, context, budget=budget, address=address)
+            queries = self._queries(choice, request)
+            answers = ANNOTATORS.get(self._settings.annotator)(self._site).ask(queries)
+        return self._asked(request, context, choice, queries, answers, statistics=None, local="none")
+
+    def _asked(
+        self,
+        request: messages.CloseRound,
+        context: Context,
+        choice: Choice,
+        queries: Sequence[Query],
+        answers: Sequence[Answer],
+        *,
+        statistics: Statistics | None,
+        local: Literal["own", "global", "none"],
+    ) -> Done:
+        if request.ask:
+            write_choice(self._folder / "selections" / f"round-{request.round + 1:03}.csv", choice)
+        reply = messages.CloseRoundReply(
+            key=request.key,
+            site=self._name,
+            statistics=statistics,
+            labelled=len(self._store.labelled()) + len(answers),
+            class_counts=self._shared(context.site_counts + _counts(answers, context.classes)),
+            local_model=local,
+            asked=len(queries),
+            answered=len(answers),
+            pending=len(self._store.pending()) + len(queries) - len(answers),
+            rejected=choice.counts.get("rejected", 0),
+            filled=choice.counts.get("filled", 0),
+            seconds=self._seconds,
+        )
+        return Done(reply=reply, queries=queries, answers=answers)
+
+    def _collect(self, request: messages.Labels) -> Done:
+        pending = self._store.pending()
+        answers = ANNOTATORS.get(self._settings.annotator)(self._site).poll(pending)
+        context = self._context(None)
+        reply = messages.LabelsReply(
+            key=request.key,
+            site=self._name,
+            labelled=len(self._store.labelled()) + len(answers),
+            class_counts=self._shared(context.site_counts + _counts(answers, context.classes)),
+            answered=len(answers),
+            pending=len(pending) - len(answers),
+        )
+        return Done(reply=reply, answers=answers)
+
+    def _select(
+        self, request: messages.CloseRound, context: Context, networks: dict[Role, Network]
+    ) -> Choice:
+        train_ids = self._site.ids("train")
+        asked = self._store.asked()
+        pool = Pool(
+            ids=[sample for sample in train_ids if sample not in asked],
+            read=self._site.images,
+            networks=networks,
+            scratch=self._folder / "scratch",
+            device=self._device,
+        )
+        budget = allowance(self._settings, samples=len(train_ids), asked=len(asked)) if request.ask else 0
+        address = self._address("select", request)
+        selected = select(pool, context, self._settings, budget=budget, address=address)
+        if selected.kept:
+            rows = torch.as_tensor(self._site.rows(selected.candidates))
+            name = f"diagnostics/round-{request.round:03}.safetensors"
+            write_tensors(self._folder / name, {"rows": rows, **selected.kept})
+        return selected.choice
+
+    def _queries(self, choice: Choice, request: messages.CloseRound) -> list[Query]:
+        scores = choice.parts["score"].tolist() if choice.ids else []
+        model = messages.tensors_digest(request.weights) if request.weights is not None else ""
+        return [
+            Query(sample=sample, round=request.round + 1, rank=rank, score=score, model=model)
+            for rank, (sample, score) in enumerate(zip(choice.ids, scores, strict=True), start=1)
+        ]
+
+    def _evaluate(self, network: Network, context: Context) -> Statistics | None:
+        ids = self._site.ids("test")
+        if len(ids) == 0:
+            return None
+        with self._timed("evaluate"):
+            return evaluate(
+                network,
+                ids,
+                read=self._site.images,
+                truth=open_truth(self._site).of,
+                context=context,
+                batch_size=self._settings.selection.batch_size,
+                device=self._device,
+            )
+
+    def _network(self, weights: dict[str, torch.Tensor]) -> Network:
+        network = build_model(
+            self._settings.model,
+            task=self._set.task,
+            classes=len(self._set.classes),
+            channels=self._set.channels,
+            height=self._set.height,
+            width=self._set.width,
+        )
+        network.load_state_dict(weights)
+        return network.to(self._device)
+
+    def _local_network(self) -> Network | None:
+        file = self._memory.local
+        return self._network(self._read(file)) if file is not None else None
+
+    def _moments(self, round_: int) -> dict[str, torch.Tensor] | None:
+        file = self._memory.optimizer
+        return self._read(file) if file is not None and self._memory.optimizer_round == round_ else None
+
+    def _context(self, total: list[int] | None) -> Context:
+        counts = self._site_counts()
+        assert self._settings.loss is not None
+        return Context(
+            task=self._set.task,
+            classes=len(self._set.classes),
+            site_counts=counts,
+            total_counts=counts if total is None else torch.tensor(total, dtype=torch.float64),
+            selection=self._settings.selection,
+            evidence=self._settings.evidence,
+            loss=self._settings.loss,
+            query_model=self._settings.query_model,
+        )
+
+    def _site_counts(self) -> torch.Tensor:
+        total = torch.zeros(len(self._set.classes), dtype=torch.float64)
+        if self._set.task == "classification":
+            return total + _count(self._store.class_labels(), len(total))
+        for mask in self._store.masks():
+            total += _count(mask, len(total))
+        return total
+
+    def _targets(self) -> torch.Tensor:
+        if self._set.task == "classification":
+            return torch.from_numpy(self._store.class_labels())
+        return torch.from_numpy(np.stack(list(self._store.masks()))).long()
+
+    def _shared(self, counts: torch.Tensor) -> list[int] | None:
+        return [int(count) for count in counts.tolist()] if self._settings.share_counts else None
+
+    def _address(self, purpose: str, request: messages.Request) -> Address:
+        return Address(
+            seed=self._settings.seed,
+            purpose=purpose,
+            site=self._name,
+            round=request.round,
+            step=request.step,
+        )
+
+    def _read(self, file: TensorFile) -> dict[str, torch.Tensor]:
+        return read_tensors(self._folder / file.name, sha256=file.sha256)
+
+    def _write(self, name: str, tensors: dict[str, torch.Tensor]) -> TensorFile:
+        return TensorFile(name, write_tensors(self._folder / name, tensors))
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + time.perf_counter() - start
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def _count(labels: np.ndarray, classes: int) -> torch.Tensor:
+    return torch.from_numpy(np.bincount(labels.ravel(), minlength=classes)).double()
+
+
+def _counts(answers: Sequence[Answer], classes: int) -> torch.Tensor:
+    total = torch.zeros(classes, dtype=torch.float64)
+    for answer in answers:
+        total += _count(np.asarray(answer.label), classes)
+    return total
+
+
+def _plain(label: np.ndarray) -> int | np.ndarray:
+    return label.astype(np.uint8) if label.ndim else int(label)

@@ -1,0 +1,142 @@
+"""What the coordinator has committed: where it stands, the global weights, and the log of figures.
+
+One atomic write of `state.json` is the commit; everything it refers to is written before, and whatever it
+does not refer to is left over from a kill and swept away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from feal.errors import FealError
+from feal.files import damaged, read_json, read_tensors, unwritable, write_json, write_tensors
+
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The coordinator's position and what it needs to go on from there."""
+
+    configuration: dict[str, Any]
+    stage: Literal["close", "train", "waiting", "finished"] = "close"
+    """What is next: close `round`, train `step` of `round`, or gather the labels that `round` asked for."""
+    round: int = 0
+    step: int = 0
+    polls: int = 0
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of each weights file that is still needed, by name."""
+    current: str = ""
+    """The weights file that the next message carries."""
+    class_counts: Mapping[str, Sequence[int] | None] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Time spent in the round so far, by phase."""
+    log_bytes: int = 0
+    round_bytes: int = 0
+    """Length of the log before the last round's figures, which an extension of the run writes anew."""
+
+
+class Journal:
+    """The coordinator's durable memory in a run directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = folder / "metrics.jsonl"
+
+    def begin(self, state: State, initial: Weights) -> State:
+        """Commit the beginning of a run."""
+        return self.commit(state, weights=("initial", initial))
+
+    def load(self) -> State:
+        """The committed state; what a kill left beyond it is removed."""
+        path = self.folder / "state.json"
+        content = read_json(path)
+        try:
+            state = State(**content)
+        except TypeError as error:
+            raise damaged(path, str(error)) from error
+        self._sweep(state)
+        return state
+
+    def commit(
+        self,
+        state: State,
+        *,
+        weights: tuple[str, Weights] | None = None,
+        events: Sequence[Mapping[str, Any]] = (),
+    ) -> State:
+        """Make a step of the coordinator last: its weights and events first, then the state that counts them."""
+        if weights is not None:
+            name, tensors = weights
+            sha256 = write_tensors(self._weights(name), tensors)
+            state = replace(state, weights={**state.weights, name: sha256}, current=name)
+        state = replace(state, weights=_needed(state), log_bytes=self._append(events, state.log_bytes))
+        write_json(self.folder / "state.json", asdict(state))
+        self._sweep(state)
+        return state
+
+    def weights(self, state: State, name: str) -> Weights:
+        """Global weights that the state refers to."""
+        return read_tensors(self._weights(name), sha256=state.weights[name])
+
+    def events(self, state: State) -> list[dict[str, Any]]:
+        """All committed events, in order."""
+        if not self._log.exists():
+            return []
+        with self._log.open("rb") as file:
+            text = file.read(state.log_bytes)
+        try:
+            return [json.loads(line) for line in text.splitlines()]
+        except ValueError as error:
+            raise damaged(self._log, str(error)) from error
+
+    def _weights(self, name: str) -> Path:
+        return self.folder / "weights" / f"{name}.safetensors"
+
+    def _append(self, events: Sequence[Mapping[str, Any]], start: int) -> int:
+        text = "".join(json.dumps(event, allow_nan=False) + "\n" for event in events).encode()
+        if not text:
+            return start
+        try:
+            with self._log.open("r+b" if self._log.exists() else "w+b") as file:
+                file.truncate(start)
+                file.seek(start)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise unwritable(self._log, error) from error
+        return start + len(text)
+
+    def _sweep(self, state: State) -> None:
+        if self._log.exists():
+            if self._log.stat().st_size < state.log_bytes:
+                raise damaged(self._log, "it is shorter than what was written")
+            os.truncate(self._log, state.log_bytes)
+        for path in (self.folder / "weights").glob("*"):
+            if path.stem not in state.weights:
+                path.unlink(missing_ok=True)
+
+
+def _needed(state: State) -> dict[str, str]:
+    """The current weights, the initial ones, and those of every finished round."""
+    return {
+        name: sha256
+        for name, sha256 in state.weights.items()
+        if name == state.current or "step" not in name
+    }
+
+
+def open_journal(folder: Path) -> Journal:
+    """The journal of a run directory; a folder without one is a `FealError`."""
+    if not (folder / "state.json").exists():
+        raise FealError(f"{folder} holds no run: give the folder that `feal run` named.")
+    return Journal(folder)

@@ -1,0 +1,200 @@
+"""The four messages: the only things that cross a site's border, as bytes on every engine.
+
+A message is a safetensors file whose metadata holds its fields as JSON, so a reply that was spooled to disk
+can be read tensor by tensor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load as decode_tensors
+from safetensors.torch import save as encode_tensors
+
+from feal.errors import FealError
+from feal.federation.statistics import Counts, Statistics
+
+PROTOCOL = 1
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class Message(BaseModel):
+    """Fields that travel as JSON, and possibly a model's weights that travel as tensors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    kind: ClassVar[str]
+    weights: dict[str, torch.Tensor] | None = Field(None, description="a model's parameters and buffers")
+
+
+class Request(Message):
+    """What every request carries."""
+
+    protocol: int = Field(PROTOCOL, description="version of these messages")
+    run: str = Field(description="run id: a hash of the configuration")
+    round: int = Field(0, description="active-learning round")
+    step: int = Field(0, description="communication round in it")
+    key: str = Field("", description="hash of run, kind, round, step, weights and the other fields")
+
+
+class Join(Request):
+    """The first request to a site, and again at every continuation."""
+
+    kind: ClassVar[str] = "join"
+    configuration: dict[str, Any] = Field(description="the effective configuration")
+    version: str = Field(description="software version of the coordinator")
+
+
+class Train(Request):
+    """One communication round's local training."""
+
+    kind: ClassVar[str] = "train"
+    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class, summed over sites")
+    evaluate: bool = Field(False, description="also report figures of these weights")
+
+
+class CloseRound(Request):
+    """The end of an active-learning round: figures, and the next labels if asked."""
+
+    kind: ClassVar[str] = "close_round"
+    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class, summed over sites")
+    ask: bool = Field(description="choose samples and ask for their labels")
+
+
+class Labels(Request):
+    """A question for answers that are still pending."""
+
+    kind: ClassVar[str] = "labels"
+
+
+class Reply(Message):
+    """What every reply carries."""
+
+    key: str = Field(description="key of the request that is answered")
+    site: str = Field(description="name of the site")
+    status: Literal["ok", "failed"] = Field("ok", description="whether the site did what was asked")
+    reason: str = Field("", description="why not, in a sentence without sample names")
+    seconds: dict[str, Seconds] = Field({}, description="time taken, by phase")
+
+
+class JoinReply(Reply):
+    """What a site is."""
+
+    kind: ClassVar[str] = "join"
+    version: str = Field("", description="software version of the site")
+    task: str = Field("", description="classification or segmentation")
+    classes: list[str] = Field([], description="names of the classes")
+    channels: int = Field(0, description="channels of an image")
+    height: int = Field(0, description="height of an image")
+    width: int = Field(0, description="width of an image")
+    pool: int = Field(0, description="number of training samples")
+    test: int = Field(0, description="number of test samples")
+    labelled: int = Field(0, description="number of labelled samples")
+
+
+class TrainReply(Reply):
+    """What a site learned."""
+
+    kind: ClassVar[str] = "train"
+    labelled: int = Field(0, description="number of labelled samples: the weight in the average")
+    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
+    loss: float | None = Field(None, description="mean training loss of the last local epoch")
+    statistics: Statistics | None = Field(None, description="figures of the weights that came, if asked for")
+
+
+class CloseRoundReply(Reply):
+    """How the round's model does here, and how labelling stands."""
+
+    kind: ClassVar[str] = "close_round"
+    statistics: Statistics | None = Field(None, description="figures of the final weights; none without a test part")
+    labelled: int = Field(0, description="number of labelled samples")
+    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
+    local_model: Literal["own", "global", "none"] = Field(
+        "none", description="whose weights stood in as the local model: global where the site never trained"
+    )
+    asked: int = Field(0, description="samples asked for")
+    answered: int = Field(0, description="of these, labelled at once")
+    pending: int = Field(0, description="labels still awaited")
+    rejected: int = Field(0, description="candidates that the strategy passed over for diversity")
+    filled: int = Field(0, description="samples taken only because the strategy ran short")
+
+
+class LabelsReply(Reply):
+    """How labelling stands."""
+
+    kind: ClassVar[str] = "labels"
+    labelled: int = Field(0, description="number of labelled samples")
+    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
+    answered: int = Field(0, description="labels that arrived since the last question")
+    pending: int = Field(0, description="labels still awaited")
+    refused: int = Field(0, description="answers that were not acceptable")
+
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+REQUESTS: dict[str, type[Request]] = {type_.kind: type_ for type_ in (Join, Train, CloseRound, Labels)}
+REPLIES: dict[str, type[Reply]] = {
+    type_.kind: type_ for type_ in (JoinReply, TrainReply, CloseRoundReply, LabelsReply)
+}
+
+
+def seal(request: Request) -> Request:
+    """The request with its `key`: the same for every site, other for any other question."""
+    fields = request.model_dump(exclude={"weights", "key"})
+    canonical = json.dumps([request.kind, fields], sort_keys=True, separators=(",", ":"))
+    digest = hashlib.blake2b(canonical.encode(), digest_size=16)
+    if request.weights is not None:
+        digest.update(tensors_digest(request.weights).encode())
+    return request.model_copy(update={"key": digest.hexdigest()})
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """A hash of names, types, shapes and values, whatever the order.
+
+    >>> a, b = torch.zeros(2), torch.ones(1)
+    >>> tensors_digest({"a": a, "b": b}) == tensors_digest({"b": b, "a": a})
+    True
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def encode(message: Message) -> bytes:
+    """A message as bytes."""
+    fields = json.dumps(message.model_dump(exclude={"weights"}), allow_nan=False)
+    tensors = {
+        name: tensor.detach().cpu().contiguous() for name, tensor in (message.weights or {}).items()
+    }
+    metadata = {"kind": message.kind, "fields": fields, "weights": str(int(message.weights is not None))}
+    return encode_tensors(tensors, metadata=metadata)
+
+
+def decode_request(data: bytes) -> Request:
+    """A request from its bytes; anything else is a `FealError`."""
+    return _decode(data, REQUESTS)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """A reply from its bytes; anything else is a `FealError`."""
+    return _decode(data, REPLIES)
+
+
+def _decode(data: bytes, kinds: Mapping[str, type[AnyMessage]]) -> AnyMessage:
+    try:
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        fields = json.loads(metadata["fields"])
+        if metadata["weights"] == "1":
+            fields["weights"] = decode_tensors(data)
+        return kinds[metadata["kind"]](**fields)
+    except (KeyError, TypeError, ValueError, SafetensorError, ValidationError) as error:
+        raise FealError(f"A message could not be read ({type(error).__name__}): are all versions the same?") from error

@@ -1,0 +1,126 @@
+"""A site's question for labels: how many it may ask for, and which samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from feal.errors import FealError
+from feal.federation.records import ANALYSED, observe_for_analysis, uncertainty_maps
+from feal.models import Network
+from feal.randomness import Address
+from feal.selection import STRATEGIES, Choice, Columns, Context, Role, Strategy, observed
+from feal.selection.observation import Observer, ReadImages
+from feal.settings import Settings
+
+
+def allowance(settings: Settings, *, samples: int, asked: int) -> int:
+    """How many labels a site may ask for now.
+
+    The budget is a number or a share of the site's samples, floor(share * N); all that was ever asked for stays
+    at or below ceil(cap * N).
+
+    >>> allowance(Settings(dataset="d", model="m", budget=0.1), samples=105, asked=0)
+    10
+    >>> allowance(Settings(dataset="d", model="m", budget=50), samples=100, asked=80)
+    5
+    """
+    # A product such as 0.29 * 100 may lie a hair beside the whole number it stands for.
+    budget = settings.budget if isinstance(settings.budget, int) else math.floor(round(settings.budget * samples, 9))
+    return max(0, min(budget, label_limit(settings, samples=samples) - asked))
+
+
+def label_limit(settings: Settings, *, samples: int) -> int:
+    """How many labels a site with so many samples gives in all: ceil(cap * N)."""
+    return math.ceil(round(settings.cap * samples, 9))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """The samples that may be asked for, and what it takes to look at them."""
+
+    ids: Sequence[str]
+    read: ReadImages
+    networks: Mapping[Role, Network]
+    scratch: Path
+    device: torch.device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected:
+    """The choice, the samples that were looked at, and what is kept about them for analysis."""
+
+    choice: Choice
+    candidates: Sequence[str]
+    kept: dict[str, torch.Tensor]
+
+
+def select_first(ids: Sequence[str], context: Context, *, budget: int, address: Address) -> Choice:
+    """The first labels: uniform, the same for every strategy."""
+    return STRATEGIES.get("random")().choose(Columns(ids, {}), None, context, budget, address.generator())
+
+
+def select(pool: Pool, context: Context, settings: Settings, *, budget: int, address: Address) -> Selected:
+    """Choose up to `budget` samples of the pool by the configured strategy.
+
+    With `diagnostics` on, both models look at every candidate whether the strategy needs them or not.
+    """
+    strategy = STRATEGIES.get(settings.strategy)()
+    candidates = _candidates(pool.ids, settings, address)
+    observers: list[Observer] = []
+    roles: set[Role] = set()
+    if budget > 0 and strategy.roles:
+        observers.append(strategy.observe)
+        roles |= strategy.roles
+    if settings.diagnostics:
+        observers.append(observe_for_analysis)
+        roles |= {"global", "local"}
+    with observed(
+        candidates,
+        read=pool.read,
+        observers=observers,
+        networks=_networks(pool.networks, roles, settings.strategy),
+        context=context,
+        batch_size=settings.selection.batch_size,
+        scratch=pool.scratch,
+        device=pool.device,
+        gradients=strategy.needs_gradients,
+    ) as columns:
+        choice = _choose(strategy, columns, context, budget, address)
+        kept = {name: columns[name].clone() for name in ANALYSED[context.task] if name in columns.values}
+    if settings.diagnostics and context.task == "segmentation":
+        kept |= uncertainty_maps(
+            choice.ids,
+            read=pool.read,
+            networks=pool.networks,
+            context=context,
+            batch_size=settings.selection.batch_size,
+            device=pool.device,
+        )
+    return Selected(choice=choice, candidates=candidates, kept=kept)
+
+
+def _choose(strategy: Strategy, columns: Columns, context: Context, budget: int, address: Address) -> Choice:
+    if budget == 0 or len(columns) == 0:
+        return Choice(ids=[])
+    return strategy.choose(columns, None, context, min(budget, len(columns)), address.generator())
+
+
+def _networks(available: Mapping[Role, Network], roles: set[Role], strategy: str) -> dict[Role, Network]:
+    missing = sorted(roles - set(available))
+    if missing:
+        raise FealError(f"Strategy '{strategy}' wants the models {missing}, which a site does not provide.")
+    return {role: available[role] for role in sorted(roles)}
+
+
+def _candidates(ids: Sequence[str], settings: Settings, address: Address) -> Sequence[str]:
+    limit = settings.selection.candidates
+    if limit == "all" or limit >= len(ids):
+        return ids
+    place = Address(seed=address.seed, purpose="candidates", site=address.site, round=address.round)
+    rows = torch.randperm(len(ids), generator=place.generator())[:limit]
+    return [ids[row] for row in rows.sort().values.tolist()]

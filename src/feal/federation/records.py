@@ -1,0 +1,71 @@
+"""What a site keeps about a round for people and for later analysis: the choice, and what the models said."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from feal.evidential import uncertainties
+from feal.files import write_text
+from feal.models import Network
+from feal.selection import Choice, Context, Models, Role
+from feal.selection.observation import ReadImages
+
+
+def write_choice(path: Path, choice: Choice) -> None:
+    """Write a choice as CSV: sample id, rank from 1, and every part of its score."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["sample", "rank", *choice.parts])
+    columns = [part.tolist() for part in choice.parts.values()]
+    for row, sample in enumerate(choice.ids):
+        writer.writerow([sample, row + 1, *(repr(column[row]) for column in columns)])
+    write_text(path, table.getvalue())
+
+
+ANALYSED = {
+    "classification": ("logits_global", "logits_local"),
+    "segmentation": ("aleatoric_global", "aleatoric_local", "epistemic_global", "energy_global"),
+}
+"""Columns of `observe_for_analysis`, by task."""
+
+
+def observe_for_analysis(images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+    """Both models' logits (classification), or each image's uncertainties and energy (segmentation)."""
+    logits_global = models["global"](images).logits
+    if context.task == "classification":
+        return {"logits_global": logits_global, "logits_local": models["local"](images).logits}
+    aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
+    aleatoric_local, _ = models["local"].uncertainty(images, context)
+    return {
+        "aleatoric_global": aleatoric_global,
+        "aleatoric_local": aleatoric_local,
+        "epistemic_global": epistemic_global,
+        "energy_global": -torch.logsumexp(logits_global.double(), dim=1).flatten(1).mean(1),
+    }
+
+
+@torch.no_grad()
+def uncertainty_maps(
+    ids: Sequence[str],
+    *,
+    read: ReadImages,
+    networks: Mapping[Role, Network],
+    context: Context,
+    batch_size: int,
+    device: torch.device,
+) -> dict[str, torch.Tensor]:
+    """Uncertainty of every pixel of the given images by both models, as float16 [images, height, width]."""
+    parts: dict[str, list[torch.Tensor]] = {}
+    roles: tuple[Role, ...] = ("global", "local")
+    for start in range(0, len(ids), batch_size):
+        images = read(ids[start : start + batch_size]).to(device)
+        for role in roles:
+            aleatoric, epistemic = uncertainties(context.concentration(networks[role].eval()(images)))
+            parts.setdefault(f"map_aleatoric_{role}", []).append(aleatoric.half().cpu())
+            parts.setdefault(f"map_epistemic_{role}", []).append(epistemic.half().cpu())
+    return {name: torch.cat(maps) for name, maps in parts.items()}

@@ -1,0 +1,161 @@
+"""What one hospital runs: it answers messages, and its truth is on its disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from feal.data import PreparedSet
+from feal.errors import FealError
+from feal.federation import messages
+from feal.federation.admission import check_admission
+from feal.federation.duties import Done, Duties
+from feal.federation.store import Memory, Store
+from feal.files import read_tensors, write_text
+from feal.randomness import Address
+from feal.settings import Settings
+from feal.version import VERSION
+
+
+class Site:
+    """Answers the four messages for one site's data, keeping everything it knows in `folder`.
+
+    The same message again returns the stored reply without work; an older one is refused. `problem` holds the
+    last failure in full: the reply carries no more than that there was one, since it leaves the site.
+    """
+
+    def __init__(self, name: str, *, folder: Path, data: PreparedSet) -> None:
+        self.name = name
+        self.folder = folder
+        self.problem = ""
+        self._data = data
+        self._store = Store(folder / "site.sqlite")
+
+    def close(self) -> None:
+        """Let go of the site's files."""
+        self._store.close()
+
+    def handle(self, data: bytes) -> bytes:
+        """Answer an encoded request with an encoded reply."""
+        request = messages.decode_request(data)
+        try:
+            reply = self._answer(request)
+        except FealError as error:
+            reply = self._failure(request, error)
+        return messages.encode(reply)
+
+    def _answer(self, request: messages.Request) -> messages.Reply:
+        if request.protocol != messages.PROTOCOL:
+            raise FealError(
+                f"Site {self.name} speaks protocol {messages.PROTOCOL}, the coordinator {request.protocol}: "
+                "install the same version on both."
+            )
+        if isinstance(request, messages.Join):
+            return self._join(request)
+        settings = Settings.model_validate(json.loads(self._store.settings()))
+        memory = self._store.memory()
+        if request.key == memory.key:
+            return self._stored_reply(memory, request)
+        position = _position(request)
+        if position < memory.position:
+            raise FealError(f"Site {self.name} is past that message already: resume the run from its own folder.")
+        duties = Duties(
+            self.name, folder=self.folder, data=self._data, store=self._store, settings=settings, memory=memory
+        )
+        with _conditions(settings, request, self.name):
+            done = duties.do(request)
+        self._commit(request, position, memory, done)
+        return done.reply
+
+    def _join(self, request: messages.Join) -> messages.JoinReply:
+        settings = Settings.model_validate(request.configuration)
+        if request.version != VERSION:
+            raise FealError(
+                f"Site {self.name} runs version {VERSION}, the coordinator {request.version}: "
+                "install the same version on both."
+            )
+        if settings.identity() != request.run:
+            raise FealError(f"Site {self.name} was sent a configuration that is not that of run {request.run}.")
+        site = self._data.site(self.name)
+        check_admission(site, settings)
+        self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))
+        self._sweep()
+        return messages.JoinReply(
+            key=request.key,
+            site=self.name,
+            version=VERSION,
+            task=self._data.task,
+            classes=list(self._data.classes),
+            channels=self._data.channels,
+            height=self._data.height,
+            width=self._data.width,
+            pool=len(site.ids("train")),
+            test=len(site.ids("test")),
+            labelled=len(self._store.labelled()),
+        )
+
+    def _commit(
+        self, request: messages.Request, position: tuple[int, int, int], memory: Memory, done: Done
+    ) -> None:
+        fields = done.reply.model_dump(exclude={"weights"})
+        memory = replace(
+            memory,
+            key=request.key,
+            position=position,
+            reply=json.dumps(fields),
+            sends_local=done.reply.weights is not None,
+        )
+        if done.local is not None:
+            memory = replace(
+                memory, local=done.local, optimizer=done.optimizer, optimizer_round=request.round
+            )
+        with self._store.transaction():
+            self._store.add_queries(done.queries)
+            self._store.add_answers(done.answers)
+            self._store.remember(memory)
+        self._sweep()
+
+    def _stored_reply(self, memory: Memory, request: messages.Request) -> messages.Reply:
+        fields = json.loads(memory.reply)
+        if memory.sends_local:
+            assert memory.local is not None
+            fields["weights"] = read_tensors(self.folder / memory.local.name, sha256=memory.local.sha256)
+        return messages.REPLIES[request.kind](**fields)
+
+    def _failure(self, request: messages.Request, error: FealError) -> messages.Reply:
+        self.problem = str(error)
+        with contextlib.suppress(FealError):
+            write_text(self.folder / "problem.txt", f"{self.problem}\n")
+        reason = f"Site {self.name} could not answer '{request.kind}': its own problem.txt says why."
+        return messages.REPLIES[request.kind](key=request.key, site=self.name, status="failed", reason=reason)
+
+    def _sweep(self) -> None:
+        """Delete models that a later commit replaced, and what a kill left half-done."""
+        memory = self._store.memory()
+        needed = {file.name for file in (memory.local, memory.optimizer) if file is not None}
+        for path in (self.folder / "models").glob("*"):
+            if str(path.relative_to(self.folder)) not in needed:
+                path.unlink(missing_ok=True)
+
+
+def _position(request: messages.Request) -> tuple[int, int, int]:
+    return request.round, int(not isinstance(request, messages.Train)), request.step
+
+
+@contextmanager
+def _conditions(settings: Settings, request: messages.Request, site: str) -> Iterator[None]:
+    """The same threads and the same random state for a message, whatever ran in this process before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(settings.threads)
+    purpose = f"message {request.kind}"
+    Address(seed=settings.seed, purpose=purpose, site=site, round=request.round, step=request.step).seed_torch()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,127 @@
+"""A site's local training in one communication round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from feal.errors import FealError
+from feal.federation.objective import Objective
+from feal.models import Network
+from feal.settings import Training
+
+ReadRows = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What local training leaves: weights, Adam's moments, and the last epoch's mean loss."""
+
+    weights: dict[str, torch.Tensor]
+    moments: dict[str, torch.Tensor]
+    loss: float
+
+
+def train(
+    network: Network,
+    *,
+    read: ReadRows,
+    targets: torch.Tensor,
+    objective: Objective,
+    training: Training,
+    lr: float,
+    moments: Mapping[str, torch.Tensor] | None,
+    step: int,
+    generator: torch.Generator,
+    device: torch.device,
+) -> Trained:
+    """Train on all labelled samples for `training.local_epochs`.
+
+    Args:
+        network: holds the weights to start from, and is changed.
+        read: images [b, channels, height, width] of labelled samples by number [b].
+        targets: class of each labelled sample [n], or its mask [n, height, width].
+        moments: Adam's state from the communication round before; None to begin anew.
+        step: communication round, for the loss's annealing.
+        generator: decides the order of the samples.
+
+    Raises:
+        FealError: the loss is not finite.
+    """
+    network.to(device).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=training.weight_decay)
+    if moments:
+        _restore(optimizer, moments)
+    loss = torch.zeros((), dtype=torch.float64)
+    for _ in range(training.local_epochs):
+        loss = _epoch(
+            network, optimizer, objective, read, targets, training.batch_size, step, generator, device
+        )
+    if not bool(torch.isfinite(loss)):
+        raise FealError("The training loss is no longer finite: lower training.lr, or look at the images.")
+    weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+    return Trained(weights=weights, moments=_moments(optimizer), loss=float(loss))
+
+
+def _epoch(
+    network: Network,
+    optimizer: torch.optim.Adam,
+    objective: Objective,
+    read: ReadRows,
+    targets: torch.Tensor,
+    batch_size: int,
+    step: int,
+    generator: torch.Generator,
+    device: torch.device,
+) -> torch.Tensor:
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for batch in batches(len(targets), batch_size, generator):
+        optimizer.zero_grad(set_to_none=True)
+        loss = objective(network(read(batch).to(device)), targets[batch].to(device), step)
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(batch)
+    return (total / len(targets)).cpu()
+
+
+def batches(samples: int, batch_size: int, generator: torch.Generator) -> list[torch.Tensor]:
+    """A random order of 0..samples-1 cut into batches, none of them of one sample.
+
+    BatchNorm cannot train on a single sample: a last one joins the batch before it, and a lone one is taken
+    twice.
+
+    >>> [len(batch) for batch in batches(9, 4, torch.Generator().manual_seed(0))]
+    [4, 5]
+    """
+    order = torch.randperm(samples, generator=generator)
+    if samples == 1:
+        return [order.repeat(2)]
+    cut = list(order.split(max(2, batch_size)))
+    if len(cut) > 1 and len(cut[-1]) == 1:
+        cut[-2:] = [torch.cat(cut[-2:])]
+    return cut
+
+
+def learning_rate(training: Training, *, step: int, steps: int) -> float:
+    """The learning rate of a communication round: a tenth from half of them on, under `schedule: half`."""
+    late = training.schedule == "half" and 2 * step >= steps
+    return training.lr * (0.1 if late else 1.0)
+
+
+def _moments(optimizer: torch.optim.Adam) -> dict[str, torch.Tensor]:
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{index}.{name}": tensor.detach().cpu()
+        for index, entry in state.items()
+        for name, tensor in entry.items()
+    }
+
+
+def _restore(optimizer: torch.optim.Adam, moments: Mapping[str, torch.Tensor]) -> None:
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for key, tensor in moments.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

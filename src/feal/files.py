@@ -1,0 +1,135 @@
+"""Every durable write of the software: whole or not at all, and never unpickled."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as decode_tensors
+from safetensors.torch import save as encode_tensors
+
+from feal.errors import FealError
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically: readers see the old content or the new, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        publish(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+
+
+def publish(temporary: Path, final: Path) -> None:
+    """Give a completely written file (or folder) its final name."""
+    os.replace(temporary, final)
+    folder = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def unwritable(path: Path, error: OSError) -> FealError:
+    """The sentence for a write that the machine refused."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return FealError(f"There is no space left to write {path}: free some and repeat the command.")
+    return FealError(f"{path} could not be written ({error.strerror}): mend that and repeat the command.")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically, as UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file atomically, readable for people."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; a damaged one is a `FealError`."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise FealError(f"{path} is missing: is this the right folder?") from None
+    except (ValueError, OSError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def write_tensors(path: Path, tensors: Tensors) -> str:
+    """Write tensors as a safetensors file atomically and return the SHA-256 of its bytes."""
+    data = encode_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    write_bytes(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_tensors(path: Path, *, sha256: str) -> dict[str, torch.Tensor]:
+    """Read tensors back; a missing, cut or altered file is a `FealError`."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise damaged(path, str(error.strerror)) from error
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise damaged(path, "its checksum differs from the recorded one")
+    try:
+        return decode_tensors(data)
+    except SafetensorError as error:
+        raise damaged(path, str(error)) from error
+
+
+def damaged(path: Path, how: str) -> FealError:
+    """The sentence for a file that is not what was written."""
+    return FealError(f"{path} is damaged ({how}): put it back from a copy, or start a new run.")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process alone; the lock ends with the process, however it ends.
+
+    Raises:
+        FealError: another process holds it.
+    """
+    with (folder / ".lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise FealError(
+                f"Process {holder} is working on {folder}: wait for it or stop it, then repeat the command."
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a living process works on the folder."""
+    path = folder / ".lock"
+    if not path.exists():
+        return False
+    with path.open("r") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

@@ -1,0 +1,51 @@
+"""A network by its name."""
+
+from __future__ import annotations
+
+from feal.errors import FealError
+from feal.models.network import MODELS, Network, Task
+
+
+def build_model(name: str, *, task: Task, classes: int, channels: int, height: int, width: int) -> Network:
+    """Build the network `name` for images `[B, channels, height, width]` and that many classes.
+
+    The initial weights come from torch's global generator: seed it before.
+
+    Raises:
+        FealError: there is no such model, it is for the other task, or the images do not fit it.
+
+    >>> import torch
+    >>> model = build_model("tiny-cnn", task="classification", classes=4, channels=3, height=32, width=32)
+    >>> output = model.outputs(torch.rand(2, 3, 32, 32))
+    >>> output.logits.shape, output.features.shape, output.deep.shape
+    (torch.Size([2, 4]), torch.Size([2, 128]), torch.Size([2, 1152]))
+    """
+    model = MODELS.get(name)
+    _check_task(name, task)
+    _check_at_least(2, classes, what="classes")
+    _check_at_least(1, channels, what="image channels")
+    model.check_size(height, width)
+    return model(classes=classes, channels=channels)
+
+
+def models_for(task: Task) -> list[str]:
+    """The names of the models for a task, sorted.
+
+    >>> models_for("segmentation")
+    ['unet']
+    """
+    return [name for name in MODELS.names() if MODELS.get(name).task == task]
+
+
+def _check_task(name: str, task: Task) -> None:
+    offered = MODELS.get(name).task
+    if offered != task:
+        fitting = ", ".join(models_for(task)) or "none"
+        raise FealError(
+            f"The model '{name}' is for {offered}, not for {task}: the models that fit are {fitting}."
+        )
+
+
+def _check_at_least(fewest: int, number: int, *, what: str) -> None:
+    if number < fewest:
+        raise FealError(f"A model needs at least {fewest} {what}, and the data have {number}.")

@@ -1,0 +1,67 @@
+"""A small classifier for small images: tests, the demo and studies with many seeds on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from feal.models.network import MODELS, Network, Task
+from feal.models.output import Output, pool3x3
+
+WIDTHS = (16, 32, 64, 128)
+
+
+@MODELS.register("tiny-cnn", summary="classification from 16 px: four convolutions, 0.1 M parameters")
+class TinyCNN(Network):
+    """Four 3 x 3 convolutions with BatchNorm and ReLU, the image halved between them, and a linear layer.
+
+    `deep` is the last convolution after its ReLU (1,152 numbers), `features` its average (128 numbers).
+
+    >>> TinyCNN(classes=4, channels=3)(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 4])
+    """
+
+    task: ClassVar[Task] = "classification"
+    smallest: ClassVar[int] = 16
+
+    def __init__(self, *, classes: int, channels: int, dropout: float = 0.0) -> None:
+        super().__init__(classes=classes, channels=channels)
+        self.blocks = nn.Sequential(*_layers((channels, *WIDTHS)))
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(WIDTHS[-1], classes)
+
+    @property
+    def head(self) -> nn.Linear:
+        return self.classifier
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.classifier(self.dropout(_average(self.blocks(images))))
+        return logits
+
+    def outputs(self, images: torch.Tensor) -> Output:
+        maps = self.blocks(images)
+        features = _average(maps)
+        head_input = self.dropout(features)
+        return Output(
+            logits=self.classifier(head_input),
+            features=features,
+            deep=pool3x3(maps),
+            head_input=head_input,
+        )
+
+
+def _layers(widths: tuple[int, ...]) -> Iterator[nn.Module]:
+    for level, (before, after) in enumerate(pairwise(widths)):
+        if level > 0:
+            yield nn.MaxPool2d(2)
+        yield nn.Conv2d(before, after, kernel_size=3, padding=1, bias=False)
+        yield nn.BatchNorm2d(after)
+        yield nn.ReLU(inplace=True)
+
+
+def _average(maps: torch.Tensor) -> torch.Tensor:
+    return maps.mean(dim=(2, 3))

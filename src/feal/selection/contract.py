@@ -1,0 +1,148 @@
+"""A strategy observes every sample once, then chooses: the contract, and what it is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+
+from feal.evidential import concentration, expected_probability, uncertainties
+from feal.models import Network, Output
+from feal.registry import Registry
+from feal.settings import Evidence, Selection, Task
+
+Role = Literal["global", "local", "initial", "global_previous", "local_previous", "finetuned", "local_only"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a strategy may know besides the samples' columns."""
+
+    task: Task
+    classes: int
+    site_counts: torch.Tensor
+    """Labelled samples (or pixels) of each class at this site, float64 [classes]."""
+    total_counts: torch.Tensor
+    """The same summed over all sites; the site's own where counts are not shared."""
+    selection: Selection
+    evidence: Evidence
+    loss: Literal["evidential", "plain", "balanced"]
+    query_model: Literal["global", "local", "ensemble"] | None = None
+
+    def concentration(self, logits: torch.Tensor) -> torch.Tensor:
+        """Dirichlet parameters of logits, as the loss sees them."""
+        squared = self.task == "segmentation" if self.evidence.squared is None else self.evidence.squared
+        return concentration(logits, self.evidence.activation, squared=squared)
+
+    def probability(self, logits: torch.Tensor) -> torch.Tensor:
+        """Class probabilities: alpha / S under the evidential loss, softmax otherwise."""
+        if self.loss == "evidential":
+            return expected_probability(self.concentration(logits))
+        return torch.softmax(logits, dim=1)
+
+
+class RoleModel:
+    """One model in its role; what it says of the batch at hand is computed once, whoever asks."""
+
+    def __init__(self, module: Network) -> None:
+        self.module = module
+        self._batch: torch.Tensor | None = None
+        self._output: Output | None = None
+        self._uncertainty: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def __call__(self, images: torch.Tensor) -> Output:
+        if self._output is None or self._batch is not images:
+            self.forget()
+            self._batch, self._output = images, self.module.outputs(images)
+        return self._output
+
+    def uncertainty(self, images: torch.Tensor, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+        """Aleatoric and epistemic uncertainty of each image, float64 [batch]: pixel means for segmentation."""
+        output = self(images)
+        if self._uncertainty is None:
+            self._uncertainty = uncertainties(context.concentration(output.logits))
+        aleatoric, epistemic = self._uncertainty
+        return per_image(aleatoric), per_image(epistemic)
+
+    def forget(self) -> None:
+        """Let go of the last batch."""
+        self._batch = self._output = self._uncertainty = None
+
+
+def per_image(values: torch.Tensor) -> torch.Tensor:
+    """One number an image: [batch] as it is, the mean over pixels of [batch, height, width]."""
+    return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+
+Models = Mapping[Role, RoleModel]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What was observed: one row a sample, sorted by sample id."""
+
+    ids: Sequence[str]
+    values: Mapping[str, torch.Tensor]
+    """Scalars as float64 [n]; wide columns as float32 [n, ...], possibly on disk."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.values[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Samples in order of preference, why each was chosen, and what happened on the way."""
+
+    ids: list[str]
+    parts: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Numbers behind each choice, [len(ids)]; `score` is what it was ranked by."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """`rejected` for diversity, `filled` in because the strategy ran short."""
+
+
+class Strategy(ABC):
+    """Which samples to label next.
+
+    A subclass names its `roles` (the models it looks at), reduces each batch to a few numbers a sample in
+    `observe`, and picks from the gathered columns in `choose`. It never trains, never reads a file and never
+    sees a label.
+    """
+
+    roles: ClassVar[frozenset[Role]] = frozenset()
+    needs_gradients: ClassVar[bool] = False
+    needs_labelled: ClassVar[bool] = False
+    query_models: ClassVar[tuple[str, ...]] = ()
+    default_loss: ClassVar[Literal["evidential", "plain", "balanced"]] = "plain"
+
+    @abstractmethod
+    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+        """Small per-sample columns [batch, ...] of a batch of images [batch, channels, height, width]."""
+
+    @abstractmethod
+    def choose(
+        self,
+        pool: Columns,
+        labelled: Columns | None,
+        context: Context,
+        budget: int,
+        generator: torch.Generator,
+    ) -> Choice:
+        """At most `budget` distinct ids of the pool, best first: a pure function of its arguments."""
+
+
+STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
+
+
+def chosen(pool: Columns, indices: torch.Tensor, parts: Mapping[str, torch.Tensor], **counts: int) -> Choice:
+    """A choice by row numbers, with the chosen rows of whole-pool parts."""
+    return Choice(
+        ids=[pool.ids[index] for index in indices.tolist()],
+        parts={name: part[indices] for name, part in parts.items()},
+        counts=counts,
+    )

@@ -1,0 +1,86 @@
+"""One streaming pass over samples: every model side by side, each batch reduced at once to small columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from feal.errors import FealError
+from feal.models import Network
+from feal.selection.contract import Columns, Context, Models, Role, RoleModel
+
+Observer = Callable[[torch.Tensor, Models, Context], dict[str, torch.Tensor]]
+ReadImages = Callable[[Sequence[str]], torch.Tensor]
+
+
+@contextmanager
+def observed(
+    ids: Sequence[str],
+    *,
+    read: ReadImages,
+    observers: Sequence[Observer],
+    networks: Mapping[Role, Network],
+    context: Context,
+    batch_size: int,
+    scratch: Path,
+    device: torch.device,
+    gradients: bool = False,
+) -> Iterator[Columns]:
+    """Columns of the samples, as long as the context lasts; wide ones lie in the scratch folder.
+
+    Samples are visited in the order of `ids`, which must be sorted: a network's last bits depend on the batch's
+    make-up, so the batches must not depend on the caller's order.
+
+    Raises:
+        FealError: a column holds NaN or infinity (names the sample), or needs a sample's whole map.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=scratch) as folder:
+        table = _Table(len(ids), Path(folder))
+        models: dict[Role, RoleModel] = {role: RoleModel(network.eval()) for role, network in networks.items()}
+        with torch.set_grad_enabled(gradients):
+            for start in range(0, len(ids), batch_size):
+                batch = ids[start : start + batch_size]
+                images = read(batch).to(device)
+                for observe in observers:
+                    table.put(start, batch, observe(images, models, context))
+                for model in models.values():
+                    model.forget()
+        yield Columns(ids, table.values)
+
+
+class _Table:
+    """Columns under way: scalars in memory, wide ones on disk (a million rows of 1,280 numbers are 5 GB)."""
+
+    def __init__(self, rows: int, folder: Path) -> None:
+        self.values: dict[str, torch.Tensor] = {}
+        self._rows = rows
+        self._folder = folder
+
+    def put(self, start: int, ids: Sequence[str], columns: Mapping[str, torch.Tensor]) -> None:
+        for name, column in columns.items():
+            _check_finite(name, ids, column)
+            if name not in self.values:
+                self.values[name] = self._new(name, column)
+            self.values[name][start : start + len(ids)] = column.detach().cpu()
+
+    def _new(self, name: str, column: torch.Tensor) -> torch.Tensor:
+        if column.dim() == 1:
+            return torch.empty(self._rows, dtype=torch.float64)
+        shape = (self._rows, *column.shape[1:])
+        array = np.memmap(self._folder / name, dtype=np.float32, mode="w+", shape=shape)
+        return torch.from_numpy(array)
+
+
+def _check_finite(name: str, ids: Sequence[str], column: torch.Tensor) -> None:
+    finite = torch.isfinite(column).flatten(1).all(1) if column.dim() > 1 else torch.isfinite(column)
+    if not bool(finite.all()):
+        sample = ids[int((~finite).nonzero()[0])]
+        raise FealError(
+            f"The column '{name}' of sample {sample} is not finite: look at that image, or lower training.lr."
+        )

@@ -1,0 +1,72 @@
+"""Calibrated evidential sampling (Chen et al., CVPR 2024): uncertainty first, then diversity."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+
+from feal.selection.calibration import calibrated_uncertainty
+from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Role, Strategy, chosen
+from feal.selection.relaxation import relax
+
+
+@STRATEGIES.register("feal", summary="calibrated evidential uncertainty with diversity relaxation")
+class Feal(Strategy):
+    """Aleatoric uncertainty of both models, calibrated by the global model's epistemic uncertainty (paper, Eq. 5).
+
+    The walk down the scores keeps samples whose neighbours, by the local model's deep features, are not chosen
+    yet (Algorithm 1).
+    """
+
+    roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
+    default_loss: ClassVar[Literal["evidential", "plain", "balanced"]] = "evidential"
+
+    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+        aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
+        aleatoric_local, _ = models["local"].uncertainty(images, context)
+        return {
+            "aleatoric_global": aleatoric_global,
+            "aleatoric_local": aleatoric_local,
+            "epistemic_global": epistemic_global,
+            "deep": models["local"](images).deep,
+        }
+
+    def choose(
+        self,
+        pool: Columns,
+        labelled: Columns | None,
+        context: Context,
+        budget: int,
+        generator: torch.Generator,
+    ) -> Choice:
+        if len(pool) == 0:
+            return Choice(ids=[])
+        settings = context.selection
+        score = calibrated_uncertainty(
+            pool["aleatoric_global"],
+            pool["aleatoric_local"],
+            pool["epistemic_global"],
+            settings.calibration,
+            terms=settings.terms,
+        )
+        indices, filled = relax(score, pool["deep"], budget, settings.n, settings.tau, settings.rule)
+        walked = len(indices) - filled
+        parts = {
+            "score": score,
+            "aleatoric_global": pool["aleatoric_global"],
+            "aleatoric_local": pool["aleatoric_local"],
+            "epistemic_global": pool["epistemic_global"],
+        }
+        return chosen(pool, indices, parts, rejected=_passed_over(score, indices, walked), filled=filled)
+
+
+def _passed_over(score: torch.Tensor, indices: torch.Tensor, walked: int) -> int:
+    """Candidates that the walk rejected before it took its last one (all the rest if it ran short)."""
+    if walked < len(indices):
+        return len(score) - walked
+    if walked == 0:
+        return 0
+    rank = torch.empty_like(indices.new_empty(len(score)))
+    rank[torch.argsort(score, descending=True, stable=True)] = torch.arange(len(score))
+    return int(rank[indices].max()) + 1 - walked

@@ -1,0 +1,27 @@
+"""Uniform choice: the baseline of every comparison, and every run's first labels."""
+
+from __future__ import annotations
+
+import torch
+
+from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Strategy, chosen
+
+
+@STRATEGIES.register("random", summary="uniform, seeded")
+class Random(Strategy):
+    """Every sample gets a uniform number; the largest are chosen."""
+
+    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+        return {}
+
+    def choose(
+        self,
+        pool: Columns,
+        labelled: Columns | None,
+        context: Context,
+        budget: int,
+        generator: torch.Generator,
+    ) -> Choice:
+        score = torch.rand(len(pool), dtype=torch.float64, generator=generator)
+        best = torch.argsort(score, descending=True, stable=True)[:budget]
+        return chosen(pool, best, {"score": score})

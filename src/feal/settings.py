@@ -1,0 +1,135 @@
+"""Everything an experiment can be told, as one validated and immutable value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[int, Field(ge=1)]
+Term = Literal["epistemic-global", "aleatoric-global", "aleatoric-local"]
+Task = Literal["classification", "segmentation"]
+
+
+class Section(BaseModel):
+    """A part of the settings: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
+
+
+class Training(Section):
+    """How a site trains in one communication round."""
+
+    lr: float = Field(5e-4, gt=0, description="Adam's learning rate")
+    batch_size: Positive = Field(32, description="samples in a training batch")
+    local_epochs: Positive = Field(1, description="passes over the labelled samples in one communication round")
+    weight_decay: float = Field(0.0, ge=0, description="Adam's weight decay")
+    schedule: Literal["half", "none"] = Field(
+        "half", description="half: a tenth of the learning rate from half of the communication rounds on"
+    )
+
+
+class Evidence(Section):
+    """The Dirichlet model and its loss."""
+
+    lambda_: float = Field(1e-2, ge=0, alias="lambda", description="weight of the evidence regulariser")
+    activation: Literal["relu", "softplus", "exp"] = Field("relu", description="logits to evidence")
+    annealing: Positive | Literal["none"] = Field(
+        10, description="communication rounds over which the regulariser's KL term grows to full weight"
+    )
+    squared: bool | None = Field(None, description="square the concentration; by default for segmentation only")
+    class_weight: Literal["none", "prior", "inverse"] = Field(
+        "prior", description="class weights: 1, 2 - class prior, or inverse class frequency (at most 5)"
+    )
+
+
+class Selection(Section):
+    """How the samples to label are chosen."""
+
+    n: Positive = Field(5, description="neighbours that the diversity relaxation looks at")
+    tau: float = Field(0.85, ge=-1, le=1, description="cosine similarity from which samples are neighbours")
+    rule: Literal["nearest", "all", "none"] = Field(
+        "nearest", description="nearest: the authors' code; all: the paper's Algorithm 1; none: plain top budget"
+    )
+    calibration: Literal["minmax", "literal"] = Field(
+        "minmax", description="epistemic factor mapped to [0, 1] over the pool, or the paper's equation as it stands"
+    )
+    terms: tuple[Term, ...] = Field(
+        ("epistemic-global", "aleatoric-global", "aleatoric-local"),
+        min_length=1,
+        description="terms of the calibrated uncertainty (ablation)",
+    )
+    reduction: Literal["mean"] = Field("mean", description="a segmentation map to one number an image")
+    batch_size: Positive = Field(64, description="samples in a batch of evaluation and selection")
+    candidates: Positive | Literal["all"] = Field("all", description="look at a random part of the pool only")
+
+
+class Synthetic(Section):
+    """Size and make-up of the synthetic data sets."""
+
+    seed: int = Field(0, ge=0, description="which pictures; apart from the run's seed, so that runs share data")
+    sites: Annotated[int, Field(ge=1, le=12)] = Field(4, description="number of centres")
+    train: Positive = Field(600, description="training samples of the largest centre")
+    test: int = Field(200, ge=0, description="test samples of the largest centre")
+    size: Annotated[int, Field(ge=32, le=512)] = Field(32, description="height and width in pixels")
+    classes: Annotated[int, Field(ge=2, le=8)] = Field(6, description="lesion classes")
+    given: float = Field(0.0, ge=0, lt=1, description="share of training samples labelled from the start")
+
+
+class Settings(Section):
+    """An experiment; `model_dump(by_alias=True)` is what `config.yaml` holds."""
+
+    dataset: str = Field(description="name of a data set, or the path of a prepared folder")
+    data: str | None = Field(None, description="folder of prepared data sets; $FEAL_DATA or the cache otherwise")
+    model: str = Field(description="name of a network")
+    strategy: str = Field("feal", description="which samples to label next")
+    query_model: Literal["global", "local", "ensemble"] | None = Field(
+        None, description="the model that is asked, for strategies that let one choose"
+    )
+    loss: Literal["evidential", "plain", "balanced"] | None = Field(
+        None, description="training loss; the strategy's own by default"
+    )
+    counts: Literal["global", "site"] | None = Field(
+        None,
+        description="class counts behind losses; by default all sites' for the balanced loss, the site's own for weights",
+    )
+    share_counts: bool = Field(True, description="let class counts leave a site as a sum's summand")
+    engine: str = Field("in-process", description="what carries messages to the sites")
+    fresh: bool = Field(False, description="in-process: rebuild every site from its disk for every message")
+    annotator: str = Field("oracle", description="who gives the labels")
+    allow_single_class: bool = Field(False, description="accept a site all of whose samples are of one class")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where networks run")
+    threads: Positive = Field(1, description="threads of a site's computation; part of what makes bits equal")
+    seed: int = Field(0, ge=0, description="seed of every random draw of the run")
+    rounds: Positive = Field(5, description="active-learning rounds")
+    communication_rounds: Positive = Field(100, description="communication rounds in an active-learning round")
+    budget: Positive | Annotated[float, Field(gt=0, lt=1)] = Field(
+        500, description="labels a site may ask for in a round: a number, or a share of its samples"
+    )
+    cap: Share = Field(0.85, description="share of a site's samples that may be labelled in all")
+    restart: bool = Field(True, description="start every round from the initial weights")
+    participation: Share = Field(1.0, description="share of the sites that train in a communication round")
+    quorum: Positive | None = Field(None, description="sites that must answer for a round to count; default: all")
+    evaluate_every: int = Field(0, ge=0, description="communication rounds between figures inside a round; 0: none")
+    initial: Literal["random", "given"] = Field("random", description="where the first labels come from")
+    diagnostics: bool = Field(True, description="keep at the site what later analysis needs")
+    training: Training = Training()
+    evidence: Evidence = Evidence()
+    selection: Selection = Selection()
+    synthetic: Synthetic = Synthetic()
+
+    def dump(self) -> dict[str, Any]:
+        """The settings as plain JSON values, under the names users write."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def identity(self) -> str:
+        """A hash of all that decides the run's bits: not how far it goes, what carries it, or where data lie."""
+        decisive = {key: value for key, value in self.dump().items() if key not in _INDIFFERENT}
+        canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+
+_INDIFFERENT = frozenset({"rounds", "engine", "fresh", "data"})

@@ -1,0 +1,67 @@
+"""Asking for a network by name, well and badly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from feal.errors import FealError
+from feal.models import Network, build_model, models_for
+
+
+def build(name: str, **changes) -> Network:
+    wanted = {"task": "classification", "classes": 3, "channels": 3, "height": 32, "width": 32}
+    return build_model(name, **(wanted | changes))
+
+
+def test_models_by_task() -> None:
+    assert models_for("classification") == ["efficientnet-b0", "tiny-cnn"]
+    assert models_for("segmentation") == ["unet"]
+
+
+def test_an_unknown_name_gets_the_nearest_spelling() -> None:
+    with pytest.raises(FealError, match="There is no model 'tinycnn': did you mean 'tiny-cnn'?"):
+        build("tinycnn")
+
+
+def test_a_classifier_is_not_for_segmentation() -> None:
+    with pytest.raises(
+        FealError, match="'tiny-cnn' is for classification, not for segmentation: .* fit are unet"
+    ):
+        build("tiny-cnn", task="segmentation")
+
+
+def test_the_unet_is_not_for_classification() -> None:
+    with pytest.raises(FealError, match="the models that fit are efficientnet-b0, tiny-cnn"):
+        build("unet", task="classification")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "sentence"),
+    [
+        ("tiny-cnn", {"height": 15}, "15 x 32 pixels: .* both sides are at least 16"),
+        ("efficientnet-b0", {"width": 31}, "32 x 31 pixels: .* both sides are at least 32"),
+        (
+            "unet",
+            {"task": "segmentation", "width": 100},
+            "32 x 100 pixels: .* multiples of 16 and at least 32",
+        ),
+        (
+            "unet",
+            {"task": "segmentation", "height": 16},
+            "16 x 32 pixels: .* multiples of 16 and at least 32",
+        ),
+        ("tiny-cnn", {"classes": 1}, "at least 2 classes, and the data have 1"),
+        ("tiny-cnn", {"channels": 0}, "at least 1 image channels, and the data have 0"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(name: str, changes: dict[str, object], sentence: str) -> None:
+    with pytest.raises(FealError, match=sentence):
+        build(name, **changes)
+
+
+def test_monai_waits_until_it_is_needed() -> None:
+    code = "import sys, feal.models; sys.exit('monai' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
