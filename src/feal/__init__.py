@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from feal.errors import FealError
-from feal.version import VERSION as __version__
+from feal.version import VERSION
 
 if TYPE_CHECKING:
     from feal.experiment import Result
 
+__version__ = VERSION
 __all__ = ["FealError", "__version__", "resume", "run"]
 
 

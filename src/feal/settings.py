@@ -52,10 +52,12 @@ class Selection(Section):
     n: Positive = Field(5, description="neighbours that the diversity relaxation looks at")
     tau: float = Field(0.85, ge=-1, le=1, description="cosine similarity from which samples are neighbours")
     rule: Literal["nearest", "all", "none"] = Field(
-        "nearest", description="nearest: the authors' code; all: the paper's Algorithm 1; none: plain top budget"
+        "nearest",
+        description="nearest: the authors' code; all: the paper's Algorithm 1; none: plain top budget",
     )
     calibration: Literal["minmax", "literal"] = Field(
-        "minmax", description="epistemic factor mapped to [0, 1] over the pool, or the paper's equation as it stands"
+        "minmax",
+        description="epistemic factor mapped to [0, 1] over the pool, or the paper's equation as it stands",
     )
     terms: tuple[Term, ...] = Field(
         ("epistemic-global", "aleatoric-global", "aleatoric-local"),
@@ -113,7 +115,9 @@ class Settings(Section):
     restart: bool = Field(True, description="start every round from the initial weights")
     participation: Share = Field(1.0, description="share of the sites that train in a communication round")
     quorum: Positive | None = Field(None, description="sites that must answer for a round to count; default: all")
-    evaluate_every: int = Field(0, ge=0, description="communication rounds between figures inside a round; 0: none")
+    evaluate_every: int = Field(
+        0, ge=0, description="communication rounds between figures inside a round; 0: none"
+    )
     initial: Literal["random", "given"] = Field("random", description="where the first labels come from")
     diagnostics: bool = Field(True, description="keep at the site what later analysis needs")
     training: Training = Training()

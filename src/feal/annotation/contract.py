@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from feal.data import PreparedSite
 from feal.registry import Registry
 
 
@@ -28,12 +30,17 @@ class Answer:
     """A label (classification) or a mask of class numbers (segmentation) for one sample."""
 
     sample: str
-    label: int | np.ndarray
+    label: int | NDArray[np.uint8]
     by: str
 
 
 class Annotator(Protocol):
     """Somebody who answers queries, at once or later."""
+
+    def __init__(self, site: PreparedSite) -> None: ...
+
+    def check(self, *, allow_single_class: bool) -> None:
+        """Raise a `FealError` if no sensible label can come from here, as far as is known beforehand."""
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Put the queries to the annotator and return the answers that are there at once."""
@@ -43,3 +50,8 @@ class Annotator(Protocol):
 
 
 ANNOTATORS: Registry[type[Annotator]] = Registry("annotator")
+
+
+def as_label(truth: NDArray[np.integer] | np.integer) -> int | NDArray[np.uint8]:
+    """A class number, or a mask of them as stored values."""
+    return truth.astype(np.uint8) if isinstance(truth, np.ndarray) and truth.ndim else int(truth)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from feal.annotation.contract import ANNOTATORS, Annotator, Answer, Query
+from feal.annotation.contract import ANNOTATORS, Annotator, Answer, Query, as_label
 from feal.data import PreparedSite, open_truth
+from feal.errors import FealError
 
 
 @ANNOTATORS.register("oracle", summary="simulation: the true label is revealed on request")
@@ -15,7 +14,20 @@ class Oracle(Annotator):
     """Answers at once with the truth of the prepared data."""
 
     def __init__(self, site: PreparedSite) -> None:
+        self._site = site
         self._truth = open_truth(site)
+
+    def check(self, *, allow_single_class: bool) -> None:
+        self._truth.check()
+        if self._site.task == "segmentation" or allow_single_class:
+            return
+        classes = self._truth.of(self._site.ids("train")).unique()
+        if len(classes) == 1:
+            name = self._site.classes[int(classes[0])]
+            raise FealError(
+                f"Every training sample of site {self._site.name} is of class '{name}', so nothing can be told "
+                "apart there: merge it with another site, leave it out, or set allow_single_class=true."
+            )
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         return self.poll([query.sample for query in queries])
@@ -25,10 +37,6 @@ class Oracle(Annotator):
             return []
         truths = self._truth.of(samples).numpy()
         return [
-            Answer(sample=sample, label=_plain(truth), by="oracle")
+            Answer(sample=sample, label=as_label(truth), by="oracle")
             for sample, truth in zip(samples, truths, strict=True)
         ]
-
-
-def _plain(truth: np.ndarray | np.integer) -> int | np.ndarray:
-    return truth.astype(np.uint8) if truth.ndim else int(truth)

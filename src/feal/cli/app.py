@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
+import click
 import typer
 
 from feal.cli.data import app as data_app
@@ -129,7 +130,12 @@ def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2, an interruption 130 (or 143)."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app(standalone_mode=True)
+        sys.exit(app(standalone_mode=False))
     except FealError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort as error:
+        sys.exit(143 if isinstance(error.__cause__, _Terminated) else 130)

@@ -10,7 +10,7 @@ from feal.cli.tables import curve_table, round_table
 from feal.experiment.folder import RunFolder
 from feal.experiment.running import settings_of
 from feal.experiment.summary import summarize
-from feal.federation.journal import open_journal
+from feal.federation.journal import Journal
 from feal.files import is_locked, read_json
 
 
@@ -19,8 +19,11 @@ def show_run(path: Path) -> None:
     console = Console()
     folder = RunFolder(path)
     settings = settings_of(folder)
-    journal = open_journal(path)
-    state = journal.peek()
+    journal = Journal(path)
+    if not journal.begun():
+        console.print(f"{path} has not begun yet. Go on with: feal resume {path}", soft_wrap=True)
+        return
+    state = journal.load()
     task = str(read_json(folder.summary)["task"]) if folder.summary.exists() else "classification"
     summary = summarize(settings, task=task, status=state.stage, events=journal.events(state))
     where = {

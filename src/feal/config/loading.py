@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from feal.annotation import ANNOTATORS
+from feal.config.catalogue import ABOUT, read_preset
 from feal.config.overrides import build, flatten
-from feal.config.presets import ABOUT, read_preset
 from feal.data import DATASETS
 from feal.errors import FealError
 from feal.federation.engines import ENGINES

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["reduce_classes"]
+__all__ = ["Kernel", "reduce_classes"]
 
-# Numbers in one block. Measured on two processors' worth of cache: smaller blocks pay for the calls, larger ones for
-# the memory. An accelerator wants few launches instead.
-_BLOCK = {"cpu": 1 << 16}
-_BLOCK_ELSEWHERE = 1 << 24
+# Numbers in one block: smaller ones pay for the calls, larger ones leave a processor's second-level cache. An
+# accelerator wants few launches instead.
+_BLOCK = 3 << 14
+_BLOCK_ON_ACCELERATOR = 1 << 24
+
+
+class Kernel(Protocol):
+    """Computes one block: from [C + 1, rows, columns], concentrations and their sum, into results [rows, columns]."""
+
+    def __call__(self, block: Tensor, *results: Tensor) -> None: ...
 
 
 def reduce_classes(
-    kernel: Callable[[Tensor], tuple[Tensor, ...]], alpha: Tensor, dim: int, dtype: torch.dtype, *, results: int
+    kernel: Kernel, alpha: Tensor, dim: int, dtype: torch.dtype, *, results: int = 1
 ) -> tuple[Tensor, ...]:
     """Run `kernel` over blocks of `alpha` in `dtype` and put its results together, without autograd.
 
-    `kernel` takes [C + 1, rows, columns], the concentrations and below them their sum, and returns `results` tensors
-    [rows, columns]. Only the blocks are ever held in `dtype`, so a float64 score of a float32 map costs no float64 map.
+    Only the blocks are ever held in `dtype`, so that a float64 score of a float32 map needs no float64 copy of it.
 
-    Shapes: alpha [..., C, ...] with C at `dim`; each result is alpha's shape without `dim`.
+    Shapes: alpha [..., C, ...] with C at `dim`; each result is alpha's shape without `dim`, in `dtype`.
     Errors: IndexError when alpha has no dimension `dim`.
 
     >>> alpha = torch.arange(1.0, 7.0).reshape(2, 3)
-    >>> reduce_classes(lambda block: (block[-1],), alpha, 1, torch.float64, results=1)
+    >>> reduce_classes(lambda block, result: result.copy_(block[-1]), alpha, 1, torch.float64)
     (tensor([ 6., 15.], dtype=torch.float64),)
     """
     shape = alpha.shape
@@ -38,14 +44,12 @@ def reduce_classes(
     source = alpha.detach().reshape(outer, classes, inner)
     target = source.new_empty((results, outer, inner), dtype=dtype)
     for rows, columns in _spans(outer, inner, _block_size(alpha) // (classes + 1)):
-        block = _with_sum(source[rows, :, columns].transpose(0, 1), dtype)
-        for result, value in zip(target, kernel(block), strict=True):
-            result[rows, columns] = value
+        kernel(_with_sum(source[rows, :, columns].transpose(0, 1), dtype), *target[:, rows, columns])
     return tuple(result.reshape(shape[:dim] + shape[dim + 1 :]) for result in target)
 
 
 def _block_size(alpha: Tensor) -> int:
-    return _BLOCK.get(alpha.device.type, _BLOCK_ELSEWHERE)
+    return _BLOCK if alpha.device.type == "cpu" else _BLOCK_ON_ACCELERATOR
 
 
 def _spans(outer: int, inner: int, size: int) -> Iterator[tuple[slice, slice]]:

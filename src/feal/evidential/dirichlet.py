@@ -11,7 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from feal.evidential.blockwise import reduce_classes
-from feal.evidential.special import HALF_LOG_2_PI_E, entropy_remainder, twice_digamma_next
+from feal.evidential.special import (
+    HALF_LOG_2_PI_E,
+    REMAINDER_SCALE,
+    entropy_remainder,
+    twice_digamma_next,
+)
 
 __all__ = [
     "ACTIVATIONS",
@@ -80,8 +85,8 @@ def aleatoric(alpha: Tensor, dim: int = 1) -> Tensor:
     """
     if _needs_gradient(alpha):
         return _plain_aleatoric(alpha.double(), dim)
-    kernel = _aleatoric_kernel if _fits(alpha) else _small_aleatoric_kernel
-    return reduce_classes(kernel, alpha, dim, torch.float64, results=1)[0]
+    kernel = _aleatoric_kernel if _fits(alpha) else _plain_aleatoric_kernel
+    return reduce_classes(kernel, alpha, dim, torch.float64)[0]
 
 
 def epistemic(alpha: Tensor, dim: int = 1) -> Tensor:
@@ -139,46 +144,50 @@ def _fits(alpha: Tensor) -> bool:
     return alpha.numel() == 0 or not bool(alpha.detach().amin() < 1)
 
 
-# The kernels take [C + 1, ...]: the concentrations and their sum S.
+# The kernels: see blockwise.Kernel.
 
 
-def _aleatoric_kernel(block: Tensor) -> tuple[Tensor]:
-    return (_aleatoric_of(block, twice_digamma_next(block)),)
+def _aleatoric_kernel(block: Tensor, *results: Tensor) -> None:
+    _write_aleatoric(block, twice_digamma_next(block), results[0])
 
 
-def _entropy_kernel(block: Tensor) -> tuple[Tensor]:
-    return (_entropy_of(block, twice_digamma_next(block)),)
+def _entropy_kernel(block: Tensor, *results: Tensor) -> None:
+    _write_entropy(block, twice_digamma_next(block), results[0])
 
 
-def _both_kernel(block: Tensor) -> tuple[Tensor, Tensor]:
+def _both_kernel(block: Tensor, *results: Tensor) -> None:
     digamma = twice_digamma_next(block)
-    entropy = _entropy_of(block, digamma)
-    return _aleatoric_of(block, digamma), entropy
+    _write_entropy(block, digamma, results[1])
+    _write_aleatoric(block, digamma, results[0])
 
 
-def _aleatoric_of(block: Tensor, digamma: Tensor) -> Tensor:
+def _write_aleatoric(block: Tensor, digamma: Tensor, result: Tensor) -> None:
     """`digamma` is 2 psi(block + 1), and is used up."""
-    weighted = _row_sum(digamma[:-1].mul_(block[:-1]))
-    return digamma[-1].addcdiv_(weighted, block[-1], value=-1).mul_(0.5).clamp_(0.0, math.log(len(block) - 1))
+    weighted = digamma[:-1].mul_(block[:-1])
+    expected = _sum_rows(weighted)
+    twice = digamma[-1].addcdiv_(expected, block[-1], value=-1)
+    torch.clamp(twice.mul_(0.5), 0.0, math.log(len(weighted)), out=result)
 
 
-def _entropy_of(block: Tensor, digamma: Tensor) -> Tensor:
-    """The entropy from F(x) = lnGamma(x) - (x - 1) psi(x) + x = psi(x + 1) / 2 + R(x) + ln(2 pi e) / 2.
+def _write_entropy(block: Tensor, digamma: Tensor, result: Tensor) -> None:
+    """`digamma` is 2 psi(block + 1).
 
-    h = sum_c F(alpha_c) - F(S) - (C - 1) psi(S): the sums of alpha_c and S, which would cancel, are gone.
+    With F(x) = lnGamma(x) - (x - 1) psi(x) + x = psi(x + 1) / 2 + R(x) + ln(2 pi e) / 2 the entropy is
+    sum_c F(alpha_c) - F(S) - (C - 1) psi(S), psi(S) = psi(S + 1) - 1 / S: what would cancel, sum_c alpha_c - S, is gone.
     """
     others = len(block) - 2
     remainder = entropy_remainder(block)
-    entropy = _row_sum(remainder[:-1]).sub_(remainder[-1])
-    entropy.add_(_row_sum(digamma[:-1], keep=True), alpha=0.25)
+    entropy = _sum_rows(remainder[:-1]).sub_(remainder[-1]).mul_(REMAINDER_SCALE)
+    for row in digamma[:-1]:
+        entropy.add_(row, alpha=0.25)
     entropy.sub_(digamma[-1], alpha=0.25 + 0.5 * others)
-    entropy.add_(block[-1].reciprocal(), alpha=others)  # psi(S) = psi(S + 1) - 1 / S
-    return entropy.add_(others * HALF_LOG_2_PI_E).clamp_(max=-math.lgamma(others + 1))
+    entropy.add_(torch.reciprocal(block[-1], out=remainder[-1]), alpha=others)
+    torch.clamp(entropy.add_(others * HALF_LOG_2_PI_E), max=-math.lgamma(others + 1), out=result)
 
 
-def _row_sum(rows: Tensor, *, keep: bool = False) -> Tensor:
-    """The sum over the first dimension, in the place of the first row unless `keep`."""
-    total = rows[0].clone() if keep else rows[0]
+def _sum_rows(rows: Tensor) -> Tensor:
+    """The sum over the first dimension, in the place of the first row: faster than torch.sum over so few."""
+    total = rows[0]
     for row in rows[1:]:
         total += row
     return total
@@ -192,14 +201,14 @@ def _plain_aleatoric(alpha: Tensor, dim: int) -> Tensor:
     return (alpha / total * (torch.digamma(total + 1) - torch.digamma(alpha + 1))).sum(dim)
 
 
-def _small_aleatoric_kernel(block: Tensor) -> tuple[Tensor]:
-    return (_plain_aleatoric(block[:-1], 0),)
+def _plain_aleatoric_kernel(block: Tensor, *results: Tensor) -> None:
+    results[0].copy_(_plain_aleatoric(block[:-1], 0))
 
 
-def _small_entropy_kernel(block: Tensor) -> tuple[Tensor]:
+def _plain_entropy_kernel(block: Tensor, *results: Tensor) -> None:
     alpha, total = block[:-1], block[-1]
     slope = (alpha - 1) * (torch.digamma(alpha) - torch.digamma(total))
-    return ((torch.lgamma(alpha) - slope).sum(0) - torch.lgamma(total),)
+    results[0].copy_((torch.lgamma(alpha) - slope).sum(0) - torch.lgamma(total))
 
 
 def _entropy(alpha: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
@@ -214,8 +223,8 @@ class _Entropy(torch.autograd.Function):
     def forward(ctx: Any, alpha: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(alpha)
         ctx.dim, ctx.dtype = dim, dtype
-        kernel = _entropy_kernel if _fits(alpha) else _small_entropy_kernel
-        return reduce_classes(kernel, alpha, dim, dtype, results=1)[0]
+        kernel = _entropy_kernel if _fits(alpha) else _plain_entropy_kernel
+        return reduce_classes(kernel, alpha, dim, dtype)[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:

@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["HALF_LOG_2_PI_E", "entropy_remainder", "twice_digamma_next"]
+__all__ = ["HALF_LOG_2_PI_E", "REMAINDER_SCALE", "entropy_remainder", "twice_digamma_next"]
 
 HALF_LOG_2_PI_E = 0.5 * math.log(2.0 * math.pi * math.e)
 
@@ -25,8 +25,8 @@ _DIGAMMA_SCALE = -0.011103934721891324
 _DIGAMMA_NUMERATOR = (0.9655142767194452,)
 _DIGAMMA_DENOMINATOR = (1.463338163645989, 0.2279295724096029)
 
-# R(x) = SCALE * numerator(x) / denominator(x), to 9e-10.
-_REMAINDER_SCALE = -0.5833332194743618
+# R(x) = REMAINDER_SCALE * numerator(x) / denominator(x), to 9e-10.
+REMAINDER_SCALE = -0.5833332194743618
 _REMAINDER_NUMERATOR = (0.7696802334308315, 0.6885490104173191, 0.07762848647916441)
 _REMAINDER_DENOMINATOR = (0.6982434339432171, 0.6197406203560301, 0.026427267693629068, 0.0023727616641202602)
 
@@ -46,31 +46,35 @@ def twice_digamma_next(x: Tensor) -> Tensor:
     half = x + 0.5
     (offset,) = _constants((_DIGAMMA_OFFSET,), x.dtype, x.device)
     z = torch.addcmul(offset, half, half, out=half)
-    ratio = _ratio(z, _DIGAMMA_NUMERATOR, _DIGAMMA_DENOMINATOR)
-    return z.add_(ratio, alpha=_DIGAMMA_SCALE).log_()
+    numerator, denominator = _polynomials(z, _DIGAMMA_NUMERATOR, _DIGAMMA_DENOMINATOR)
+    return z.addcdiv_(numerator, denominator, value=_DIGAMMA_SCALE).log_()
 
 
 def entropy_remainder(x: Tensor) -> Tensor:
     """What is left of the entropy's term of one concentration without its logarithm, for x >= 1.
 
-    R(x) = lnGamma(x) - (x - 1) psi(x) + x - psi(x + 1) / 2 - ln(2 pi e) / 2, which falls to 0 like -7 / (12 x):
-    no large numbers, so nothing cancels. Absolute error: 9e-10, plus rounding.
+    R(x) / REMAINDER_SCALE with R(x) = lnGamma(x) - (x - 1) psi(x) + x - psi(x + 1) / 2 - ln(2 pi e) / 2, which falls
+    to 0 like -7 / (12 x): no large numbers, so nothing cancels. Absolute error of R: 9e-10, plus rounding. The scale
+    is left to the caller, who can apply it to a sum.
 
     Shapes: any, float32 or float64; the result is a new tensor of the same shape and dtype.
     Errors: none; the fit is wrong below 1.
 
-    >>> round(float(entropy_remainder(torch.ones((), dtype=torch.float64))), 6)
+    >>> round(REMAINDER_SCALE * float(entropy_remainder(torch.ones((), dtype=torch.float64))), 6)
     -0.630331
     """
-    return _ratio(x, _REMAINDER_NUMERATOR, _REMAINDER_DENOMINATOR).mul_(_REMAINDER_SCALE)
+    numerator, denominator = _polynomials(x, _REMAINDER_NUMERATOR, _REMAINDER_DENOMINATOR)
+    return numerator.div_(denominator)
 
 
-def _ratio(x: Tensor, numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Tensor:
-    """The quotient of two monic polynomials, coefficients from the second highest power down."""
+def _polynomials(
+    x: Tensor, numerator: tuple[float, ...], denominator: tuple[float, ...]
+) -> tuple[Tensor, Tensor]:
+    """Two monic polynomials, coefficients from the second highest power down, to be divided."""
     if x.dtype != torch.float64:
         # Powers overflow early in float32; past this bound the quotient is below its rounding.
         x = x.clamp(max=torch.finfo(x.dtype).max ** (1.0 / (len(denominator) + 1)))
-    return _monic(x, numerator).div_(_monic(x, denominator))
+    return _monic(x, numerator), _monic(x, denominator)
 
 
 def _monic(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:

@@ -55,7 +55,7 @@ def start(settings: Settings, *, out: Path, watcher: Watcher | None = None) -> R
             return _carry_on(folder, settings, data, watcher or Silence())
         except FealError:
             # A run that could not even begin leaves nothing behind to be in the way of the next try.
-            if not (folder.path / "state.json").exists():
+            if not Journal(folder.path).begun():
                 _clear(folder, made)
             raise
 
@@ -85,8 +85,9 @@ def settings_of(folder: RunFolder) -> Settings:
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise FealError(f"{folder.config} was edited and '{where}' is not valid now: put it back.") from error
-    if (folder.path / "state.json").exists():
-        _check_unchanged(folder, settings, Journal(folder.path).load().configuration)
+    journal = Journal(folder.path)
+    if journal.begun():
+        _check_unchanged(folder, settings, journal.load().configuration)
     return settings
 
 
@@ -96,9 +97,10 @@ def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watche
     coordinator = Coordinator(settings, engine=engine, journal=journal, watcher=watcher)
     task = open_prepared(data).task
     try:
-        state = journal.load() if (folder.path / "state.json").exists() else coordinator.begin()
+        state = journal.recover() if journal.begun() else coordinator.begin()
         _write_summary(folder, settings, task, journal, state, "running")
-        for state in coordinator.proceed(state):
+        for committed in coordinator.proceed(state):
+            state = committed
             if state.stage != "train" or state.step == 0:
                 _write_summary(folder, settings, task, journal, state, "running")
     finally:

@@ -210,9 +210,7 @@ class Coordinator:
 
     def _participants(self, state: State) -> list[str]:
         wanted = max(1, math.ceil(round(self._settings.participation * len(self._sites), 9)))
-        address = Address(
-            seed=self._settings.seed, purpose="participation", round=state.round, step=state.step
-        )
+        address = Address(seed=self._settings.seed, purpose="participation", round=state.round, step=state.step)
         drawn = torch.randperm(len(self._sites), generator=address.generator())[:wanted]
         return sorted(self._sites[index] for index in drawn.tolist())
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from feal.annotation import ANNOTATORS, Answer, Query
+from feal.annotation import ANNOTATORS, Answer, Query, as_label
 from feal.data import PreparedSet, open_truth
 from feal.federation import messages
 from feal.federation.evaluation import evaluate
@@ -130,19 +130,25 @@ class Duties:
         answers = ANNOTATORS.get(self._settings.annotator)(self._site).ask(queries)
         own = networks["local"] is not networks["global"]
         return self._asked(
-            request, context, choice, queries, answers, statistics=statistics, local="own" if own else "global"
+            request,
+            context,
+            choice,
+            queries,
+            answers,
+            statistics=statistics,
+            local="own" if own else "global",
         )
 
     def _ask_first(self, request: messages.CloseRound, context: Context) -> Done:
         """The labels that a run begins with: uniform, or those that came with the data."""
-        train_ids = self._site.ids("train")
+        train_ids = self._site.ids("train").tolist()
         if self._settings.initial == "given":
-            given = self._site.given("train")
-            choice = Choice(ids=list(given), parts={"score": torch.zeros(len(given), dtype=torch.float64)})
+            given = self._site.ids("train")[self._site.given("train")].tolist()
+            choice = Choice(ids=given, parts={"score": torch.zeros(len(given), dtype=torch.float64)})
             queries = self._queries(choice, request)
             labels = open_truth(self._site).of(given).numpy()
             answers = [
-                Answer(sample=sample, label=_plain(label), by="given")
+                Answer(sample=sample, label=as_label(label), by="given")
                 for sample, label in zip(given, labels, strict=True)
             ]
         else:
@@ -196,10 +202,8 @@ class Duties:
         )
         return Done(reply=reply, answers=answers)
 
-    def _select(
-        self, request: messages.CloseRound, context: Context, networks: dict[Role, Network]
-    ) -> Choice:
-        train_ids = self._site.ids("train")
+    def _select(self, request: messages.CloseRound, context: Context, networks: dict[Role, Network]) -> Choice:
+        train_ids = self._site.ids("train").tolist()
         asked = self._store.asked()
         pool = Pool(
             ids=[sample for sample in train_ids if sample not in asked],
@@ -226,8 +230,8 @@ class Duties:
         ]
 
     def _evaluate(self, network: Network, context: Context) -> Statistics | None:
-        ids = self._site.ids("test")
-        if len(ids) == 0:
+        ids = self._site.ids("test").tolist()
+        if not ids:
             return None
         with self._timed("evaluate"):
             return evaluate(
@@ -329,7 +333,3 @@ def _counts(answers: Sequence[Answer], classes: int) -> torch.Tensor:
     for answer in answers:
         total += _count(np.asarray(answer.label), classes)
     return total
-
-
-def _plain(label: np.ndarray) -> int | np.ndarray:
-    return label.astype(np.uint8) if label.ndim else int(label)

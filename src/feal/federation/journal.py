@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import torch
 
-from feal.errors import FealError
 from feal.files import damaged, read_json, read_tensors, unwritable, write_json, write_tensors
 
 Weights = dict[str, torch.Tensor]
@@ -50,19 +49,27 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._log = folder / "metrics.jsonl"
+        self._state = folder / "state.json"
 
     def begin(self, state: State, initial: Weights) -> State:
         """Commit the beginning of a run."""
         return self.commit(state, weights=("initial", initial))
 
+    def begun(self) -> bool:
+        """Whether anything was committed yet."""
+        return self._state.exists()
+
     def load(self) -> State:
-        """The committed state; what a kill left beyond it is removed."""
-        path = self.folder / "state.json"
-        content = read_json(path)
+        """The committed state."""
+        content = read_json(self._state)
         try:
-            state = State(**content)
+            return State(**content)
         except TypeError as error:
-            raise damaged(path, str(error)) from error
+            raise damaged(self._state, str(error)) from error
+
+    def recover(self) -> State:
+        """The committed state, after removing what a kill left beyond it."""
+        state = self.load()
         self._sweep(state)
         return state
 
@@ -79,7 +86,7 @@ class Journal:
             sha256 = write_tensors(self._weights(name), tensors)
             state = replace(state, weights={**state.weights, name: sha256}, current=name)
         state = replace(state, weights=_needed(state), log_bytes=self._append(events, state.log_bytes))
-        write_json(self.folder / "state.json", asdict(state))
+        write_json(self._state, asdict(state))
         self._sweep(state)
         return state
 
@@ -128,15 +135,4 @@ class Journal:
 
 def _needed(state: State) -> dict[str, str]:
     """The current weights, the initial ones, and those of every finished round."""
-    return {
-        name: sha256
-        for name, sha256 in state.weights.items()
-        if name == state.current or "step" not in name
-    }
-
-
-def open_journal(folder: Path) -> Journal:
-    """The journal of a run directory; a folder without one is a `FealError`."""
-    if not (folder / "state.json").exists():
-        raise FealError(f"{folder} holds no run: give the folder that `feal run` named.")
-    return Journal(folder)
+    return {name: sha256 for name, sha256 in state.weights.items() if name == state.current or "step" not in name}

@@ -30,6 +30,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
     kind: ClassVar[str]
+    carries_weights: ClassVar[bool] = False
     weights: dict[str, torch.Tensor] | None = Field(None, description="a model's parameters and buffers")
 
 
@@ -55,7 +56,10 @@ class Train(Request):
     """One communication round's local training."""
 
     kind: ClassVar[str] = "train"
-    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class, summed over sites")
+    carries_weights: ClassVar[bool] = True
+    class_counts: Counts | None = Field(
+        None, description="labelled samples (or pixels) per class, summed over sites"
+    )
     evaluate: bool = Field(False, description="also report figures of these weights")
 
 
@@ -63,7 +67,10 @@ class CloseRound(Request):
     """The end of an active-learning round: figures, and the next labels if asked."""
 
     kind: ClassVar[str] = "close_round"
-    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class, summed over sites")
+    carries_weights: ClassVar[bool] = True
+    class_counts: Counts | None = Field(
+        None, description="labelled samples (or pixels) per class, summed over sites"
+    )
     ask: bool = Field(description="choose samples and ask for their labels")
 
 
@@ -102,6 +109,7 @@ class TrainReply(Reply):
     """What a site learned."""
 
     kind: ClassVar[str] = "train"
+    carries_weights: ClassVar[bool] = True
     labelled: int = Field(0, description="number of labelled samples: the weight in the average")
     class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
     loss: float | None = Field(None, description="mean training loss of the last local epoch")
@@ -112,7 +120,9 @@ class CloseRoundReply(Reply):
     """How the round's model does here, and how labelling stands."""
 
     kind: ClassVar[str] = "close_round"
-    statistics: Statistics | None = Field(None, description="figures of the final weights; none without a test part")
+    statistics: Statistics | None = Field(
+        None, description="figures of the final weights; none without a test part"
+    )
     labelled: int = Field(0, description="number of labelled samples")
     class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
     local_model: Literal["own", "global", "none"] = Field(
@@ -171,9 +181,7 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
 def encode(message: Message) -> bytes:
     """A message as bytes."""
     fields = json.dumps(message.model_dump(exclude={"weights"}), allow_nan=False)
-    tensors = {
-        name: tensor.detach().cpu().contiguous() for name, tensor in (message.weights or {}).items()
-    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (message.weights or {}).items()}
     metadata = {"kind": message.kind, "fields": fields, "weights": str(int(message.weights is not None))}
     return encode_tensors(tensors, metadata=metadata)
 
@@ -197,4 +205,6 @@ def _decode(data: bytes, kinds: Mapping[str, type[AnyMessage]]) -> AnyMessage:
             fields["weights"] = decode_tensors(data)
         return kinds[metadata["kind"]](**fields)
     except (KeyError, TypeError, ValueError, SafetensorError, ValidationError) as error:
-        raise FealError(f"A message could not be read ({type(error).__name__}): are all versions the same?") from error
+        raise FealError(
+            f"A message could not be read ({type(error).__name__}): are all versions the same?"
+        ) from error

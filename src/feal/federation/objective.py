@@ -23,7 +23,7 @@ Objective = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 def objective(
     settings: Settings, *, task: Task, site_counts: torch.Tensor, total_counts: torch.Tensor
 ) -> Objective:
-    """The loss `(logits, target, communication round) -> scalar` for a site with these labelled counts [classes]."""
+    """The loss `(logits, target, communication round) -> scalar` for a site's labelled counts [classes]."""
     if settings.loss == "balanced":
         return BalancedCrossEntropy(site_counts if settings.counts == "site" else total_counts)
     if task == "segmentation":

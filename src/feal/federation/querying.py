@@ -30,7 +30,9 @@ def allowance(settings: Settings, *, samples: int, asked: int) -> int:
     5
     """
     # A product such as 0.29 * 100 may lie a hair beside the whole number it stands for.
-    budget = settings.budget if isinstance(settings.budget, int) else math.floor(round(settings.budget * samples, 9))
+    budget = (
+        settings.budget if isinstance(settings.budget, int) else math.floor(round(settings.budget * samples, 9))
+    )
     return max(0, min(budget, label_limit(settings, samples=samples) - asked))
 
 

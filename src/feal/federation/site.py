@@ -66,7 +66,12 @@ class Site:
         if position < memory.position:
             raise FealError(f"Site {self.name} is past that message already: resume the run from its own folder.")
         duties = Duties(
-            self.name, folder=self.folder, data=self._data, store=self._store, settings=settings, memory=memory
+            self.name,
+            folder=self.folder,
+            data=self._data,
+            store=self._store,
+            settings=settings,
+            memory=memory,
         )
         with _conditions(settings, request, self.name):
             done = duties.do(request)
@@ -112,9 +117,7 @@ class Site:
             sends_local=done.reply.weights is not None,
         )
         if done.local is not None:
-            memory = replace(
-                memory, local=done.local, optimizer=done.optimizer, optimizer_round=request.round
-            )
+            memory = replace(memory, local=done.local, optimizer=done.optimizer, optimizer_round=request.round)
         with self._store.transaction():
             self._store.add_queries(done.queries)
             self._store.add_answers(done.answers)

@@ -57,9 +57,7 @@ def balanced_accuracy(statistics: Statistics) -> float | None:
 
 def recall(statistics: Statistics) -> list[float | None]:
     """Right predictions per class over its samples (or pixels); None for a class without any."""
-    return [
-        row[index] / sum(row) if sum(row) else None for index, row in enumerate(statistics.confusion)
-    ]
+    return [row[index] / sum(row) if sum(row) else None for index, row in enumerate(statistics.confusion)]
 
 
 def accuracy(statistics: Statistics) -> float | None:

@@ -56,9 +56,7 @@ def train(
         _restore(optimizer, moments)
     loss = torch.zeros((), dtype=torch.float64)
     for _ in range(training.local_epochs):
-        loss = _epoch(
-            network, optimizer, objective, read, targets, training.batch_size, step, generator, device
-        )
+        loss = _epoch(network, optimizer, objective, read, targets, training.batch_size, step, generator, device)
     if not bool(torch.isfinite(loss)):
         raise FealError("The training loss is no longer finite: lower training.lr, or look at the images.")
     weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}

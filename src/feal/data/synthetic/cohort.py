@@ -12,7 +12,7 @@ from feal.data.synthetic.fields import addressed
 # Fractional parts of its multiples fill [0, 1) evenly from the first one on.
 _GOLDEN = 0.6180339887498949
 
-_AMBIGUOUS = 0.25
+_AMBIGUOUS = 0.2
 _SERIES = 0.10
 
 

@@ -20,6 +20,7 @@ _VEIL, _PALE, _RED, _PURPLE = (
     np.array(rgb) for rgb in ((0.48, 0.52, 0.62), (0.95, 0.88, 0.84), (0.72, 0.16, 0.16), (0.38, 0.08, 0.20))
 )
 _WARM, _PINK = np.array([0.8, 0.0, -1.0]), np.array([0.6, -1.0, 0.2])
+_STRAW = np.array([0.97, 0.90, 0.70])
 _BLACK = np.array([0.14, 0.10, 0.09])
 
 # How dark a centre's patients' skin is on average, and how many hairs lie over a lesion.
@@ -56,6 +57,7 @@ class SyntheticLesions(SyntheticSet):
         x, y = _placed(patient, moment, size=self.size, zoom=camera.zoom)
         picture = _skin(patient, x, y, site)
         picture = _lesion(patient, picture, x, y, look)
+        picture = _artefacts(patient, picture)
         picture = _hairs(patient, picture, site)
         picture = picture * moment.normal(1.0, 0.02)
         return as_pixels(photographed(picture, camera, moment)), np.int16(label)
@@ -64,14 +66,14 @@ class SyntheticLesions(SyntheticSet):
 def _own_look(generator: np.random.Generator, classes: tuple[str, ...], label: int, *, ambiguous: bool) -> Look:
     look = LOOKS[classes[label]]
     other = int(generator.integers(len(classes) - 1))
-    share = generator.uniform(0.58, 0.8)
+    share = generator.uniform(0.6, 0.8)
     if ambiguous:
         look = blend(look, LOOKS[classes[other + (other >= label)]], share)
     return _varied(generator, look)
 
 
 def _varied(generator: np.random.Generator, look: Look) -> Look:
-    shade = np.exp(generator.normal(0.0, 0.14))
+    shade = np.exp(generator.normal(0.0, 0.2))
     hue = generator.normal(0.0, 0.03) * _WARM + generator.normal(0.0, 0.03) * _PINK
     lengths = {"radius": 0.15, "long": 0.06, "soft": 0.25, "lobed": 0.3, "jagged": 0.3}
     changed: dict[str, Any] = {
@@ -90,7 +92,7 @@ def _placed(
     patient: np.random.Generator, moment: np.random.Generator, *, size: int, zoom: float
 ) -> tuple[Field, Field]:
     x, y = grid(size)
-    shift = patient.normal(0.0, 0.09, 2) + moment.normal(0.0, 0.03, 2)
+    shift = patient.normal(0.0, 0.14, 2) + moment.normal(0.0, 0.03, 2)
     angle = patient.uniform(0, 2 * np.pi) + moment.normal(0.0, 0.12)
     return turned(x, y, angle=angle, shift=(shift[0], shift[1]), scale=zoom * moment.normal(1.0, 0.03))
 
@@ -153,8 +155,8 @@ def _structures(
 
     branches = np.abs(noise(generator, x, y, cells=5))
     body = painted(body, _RED, line(branches, width=0.28) * look.vessels * 0.8)
-    flakes = step(noise(generator, x, y, cells=9) - 0.8, width=0.5)
-    body = painted(body, _PALE, flakes * look.scaly * 0.85)
+    flakes = step(noise(generator, x, y, cells=8) - 0.3, width=0.7)
+    body = painted(body, _STRAW, flakes * look.scaly * 0.9)
 
     for strength, colour, count, radius in (
         (look.lakes, _PURPLE, 6, 0.15),
@@ -165,6 +167,20 @@ def _structures(
         radii = max(radius, 0.8 * pixel) * generator.uniform(0.75, 1.25, count)
         body = painted(body, colour, spots(x, y, places=places, radii=radii) * min(1.0, strength * 1.1))
     return body
+
+
+def _artefacts(generator: np.random.Generator, picture: Field) -> Field:
+    x, y = grid(picture.shape[-1])
+    if generator.random() < 0.3:
+        places = in_disc(generator, 3, radius=1.1)
+        rim = line(np.hypot(x - places[:, :1, None], y - places[:, 1:, None]) - 0.13, width=0.05).max(axis=0)
+        picture = painted(picture, _PALE, 0.6 * rim)
+    if generator.random() < 0.2:
+        angle = generator.uniform(0, 2 * np.pi)
+        u, v = turned(x, y, angle=angle, shift=(0.0, 0.0), scale=1.0)
+        ticks = line(v - 0.85, width=0.12) * (np.cos(u * 2 * np.pi / 0.25) > 0.3)
+        picture = painted(picture, _BLACK, 0.6 * ticks)
+    return picture
 
 
 def _hairs(generator: np.random.Generator, picture: Field, site: str) -> Field:

@@ -1,0 +1,92 @@
+"""Cosine similarities inside one pool: quick ones whose error is bounded, and exact ones for single pairs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+FLOAT32_ROUNDING = 2.0**-24
+# Norms in between can be squared, summed and inverted in float32 without overflow or loss of digits.
+SAFE_NORMS = (1e-15, 1e15)
+TINY = 5e-324
+PAIR_NUMBERS = 2**18  # float64 numbers in one batch of pairs: 2 MB, so that a batch stays in the cache
+
+Rows = Tensor | slice
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right.T: every large matrix product of the relaxation goes through here."""
+    return left @ right.T
+
+
+class Cosines:
+    """The cosines of a pool's features [N, D]; a row of zeros has cosine 0 to everything."""
+
+    def __init__(self, features: Tensor) -> None:
+        self.features = features
+        # Rounding errors of a sum grow like the square root of its length; four times that is never seen.
+        self.margin = 1e-6 + 4 * math.sqrt(features.shape[1]) * FLOAT32_ROUNDING
+        self.norms = torch.linalg.vector_norm(features, dim=1)
+        # Numbers too large or too small for float32 products are brought to length 1 before each product.
+        self.wild = self._has_wild_rows()
+        self.inverse = self.norms.reciprocal().masked_fill_(self.norms == 0, 0).float()
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def units(self, rows: Rows) -> Tensor:
+        """The rows at length 1 in float32."""
+        if self.wild:
+            return self._exact_units(rows).float()
+        return self.features[rows].float() * self.inverse[rows, None]
+
+    def by_row(self, units: Tensor, rows: Rows) -> Tensor:
+        """Quick cosines [len(units), len(rows)], each within `margin` of the truth."""
+        if self.wild:
+            return product(units, self.units(rows))
+        return product(units, self.features[rows].float()).mul_(self.inverse[rows])
+
+    def by_column(self, rows: Rows, units: Tensor) -> Tensor:
+        """The transpose of `by_row`, the faster way round for a handful of units."""
+        if self.wild:
+            return product(self.units(rows), units)
+        return product(self.features[rows].float(), units).mul_(self.inverse[rows, None])
+
+    def exact(self, left: Tensor, right: Tensor) -> Tensor:
+        """Float64 cosines of the pairs (left[k], right[k]); equal rows give equal cosines, to the last bit."""
+        batch = max(1, PAIR_NUMBERS // max(1, self.features.shape[1]))
+        parts = [
+            self._exact_batch(left[start : start + batch], right[start : start + batch])
+            for start in range(0, len(left), batch)
+        ]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+
+    def _exact_batch(self, left: Tensor, right: Tensor) -> Tensor:
+        # One very long row alone would be summed in two halves by two threads: never leave it alone.
+        pairs = torch.stack((left, right)).repeat(1, 2 if len(left) == 1 else 1)
+        rows, position = pairs.unique(return_inverse=True)
+        units = self._exact_units(rows)
+        return (units[position[0]] * units[position[1]]).sum(-1)[: len(left)]
+
+    def _exact_units(self, rows: Rows) -> Tensor:
+        numbers = self.features[rows].double()
+        if self.wild:
+            numbers = numbers / numbers.abs().amax(1, keepdim=True).clamp_min_(TINY)
+        return normalize(numbers, dim=1, eps=TINY)
+
+    def _has_wild_rows(self) -> bool:
+        """Whether a row other than zeros has a norm outside the safe range; refuses NaN and infinity."""
+        low, high = SAFE_NORMS
+        outside = ~((self.norms > low) & (self.norms < high))
+        wild = False
+        for rows in outside.nonzero()[:, 0].split(1024):
+            numbers = self.features[rows]
+            finite = numbers.isfinite().all(1)
+            if not finite.all():
+                row = int(rows[~finite][0])
+                raise ValueError(f"The features of sample {row} contain NaN or infinity.")
+            wild = wild or bool((numbers != 0).any())
+        return wild

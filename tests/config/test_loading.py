@@ -1,0 +1,149 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from feal.config import known_keys, load, parse, preset_names
+from feal.errors import FealError
+
+LASTING = [
+    "dataset",
+    "model",
+    "strategy",
+    "query_model",
+    "loss",
+    "engine",
+    "annotator",
+    "device",
+    "threads",
+    "seed",
+    "rounds",
+    "communication_rounds",
+    "budget",
+    "cap",
+    "restart",
+    "participation",
+    "quorum",
+    "evaluate_every",
+    "training.lr",
+    "training.batch_size",
+    "training.local_epochs",
+    "training.weight_decay",
+    "evidence.lambda",
+    "evidence.activation",
+    "evidence.annealing",
+    "evidence.squared",
+    "evidence.class_weight",
+    "selection.n",
+    "selection.tau",
+    "selection.rule",
+    "selection.calibration",
+    "selection.terms",
+    "selection.batch_size",
+    "selection.candidates",
+]
+
+
+@pytest.mark.parametrize("key", LASTING)
+def test_lasting_keys_exist_and_are_described(key: str) -> None:
+    assert known_keys()[key]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_loads(name: str) -> None:
+    load(name)
+
+
+def test_overrides_win_dotted_or_nested() -> None:
+    words = parse(["seed=3", "training.lr=1e-3", "evidence.lambda=0.5", "selection.terms=[aleatoric-local]"])
+    settings = load("demo", words)
+    assert settings.seed == 3
+    assert settings.training.lr == 1e-3
+    assert settings.evidence.lambda_ == 0.5
+    assert settings.selection.terms == ("aleatoric-local",)
+    assert load("demo", {"training": {"lr": 1e-3}}).training.lr == 1e-3
+    assert load("demo", {"training": {"lr": 1e-3}}).training.batch_size == load("demo").training.batch_size
+
+
+def test_a_budget_is_a_number_or_a_share() -> None:
+    assert load("demo", parse(["budget=7"])).budget == 7
+    assert load("demo", parse(["budget=0.07"])).budget == 0.07
+
+
+def test_the_strategy_brings_its_loss() -> None:
+    assert load("demo").loss == "evidential"
+    assert load("demo", {"strategy": "random"}).loss == "plain"
+    assert load("demo", {"strategy": "random", "loss": "evidential"}).loss == "evidential"
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"dataset": "synthetic-lesions", "model": "tiny-cnn", "seed": 4}))
+    assert load(str(path)).seed == 4
+
+
+def test_dumped_settings_load_again(tmp_path: Path) -> None:
+    path = tmp_path / "again.yaml"
+    path.write_text(yaml.safe_dump(load("demo").dump()))
+    assert load(str(path)) == load("demo")
+
+
+def test_identity_is_of_what_decides_the_bits() -> None:
+    first = load("demo")
+    assert load("demo", {"rounds": 9, "fresh": True, "data": "x"}).identity() == first.identity()
+    for change in ({"seed": 1}, {"training.lr": 1e-4}, {"threads": 2}, {"strategy": "random"}):
+        assert load("demo", change).identity() != first.identity()
+
+
+@pytest.mark.parametrize(
+    ("preset", "words", "sentence"),
+    [
+        ("demmo", [], r"no preset 'demmo': did you mean 'demo'\?"),
+        ("no/such.yaml", [], "There is no file no/such.yaml"),
+        ("demo", ["strategy=faal"], "no strategy 'faal': did you mean 'feal'"),
+        ("demo", ["model=tiny-cn"], "did you mean 'tiny-cnn'"),
+        ("demo", ["dataset=synthetic-lesion"], "did you mean 'synthetic-lesions'"),
+        ("demo", ["engine=inprocess"], "did you mean 'in-process'"),
+        ("demo", ["annotator=orakel"], "did you mean 'oracle'"),
+        ("demo", ["trainin.lr=1"], r"'trainin.lr': did you mean 'training.lr'"),
+        ("demo", ["budgets=5"], "did you mean 'budget'"),
+        ("demo", ["budget"], "write KEY=VALUE"),
+        ("demo", ["seed=[1"], "cannot be read"),
+        ("demo", ["budget=0"], "budget=0 .* greater than"),
+        ("demo", ["budget=-5"], "budget=-5 .* not valid"),
+        ("demo", ["budget=1.5"], "budget=1.5 .* not valid"),
+        ("demo", ["selection.tau=2"], "selection.tau=2 .* less than or equal to 1"),
+        ("demo", ["rounds=-1"], "rounds=-1 .* greater than or equal to 1"),
+        ("demo", ["rounds=two"], "rounds=two .* valid integer"),
+        ("demo", ["training.lr=fast"], "training.lr=fast .* valid number"),
+        ("demo", ["training.lr=.nan"], "training.lr=nan .* finite number"),
+        ("demo", ["training=5"], "'training'"),
+        ("demo", ["selection.rule=some"], "selection.rule=some .* 'nearest', 'all' or 'none'"),
+        ("demo", ["selection.terms=[]"], "selection.terms"),
+        ("demo", ["query_model=local"], "Strategy feal takes none as query_model"),
+        ("demo", ["device=cuda"], "torch sees no GPU"),
+    ],
+)
+def test_mistakes_are_one_sentence(preset: str, words: list[str], sentence: str) -> None:
+    with pytest.raises(FealError, match=sentence) as caught:
+        load(preset, parse(words))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("a: [", "no valid YAML"),
+        ("- 1", "holds no settings"),
+        ("dataset: synthetic-lesions", "'model' is missing in preset"),
+        (
+            "dataset: synthetic-lesions\nmodel: tiny-cnn\nsede: 1",
+            "in preset .* called 'sede': did you mean 'seed'",
+        ),
+    ],
+)
+def test_mistakes_in_a_file(tmp_path: Path, content: str, sentence: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(content)
+    with pytest.raises(FealError, match=sentence):
+        load(str(path))

@@ -1,0 +1,71 @@
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from feal import files
+from feal.errors import FealError
+
+
+def test_a_failed_write_leaves_the_old_content_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FealError, match=r"no space left to write .*a\.txt"):
+        files.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_tensors_come_back_only_if_nothing_touched_them(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    sha256 = files.write_tensors(path, {"a": torch.arange(5)})
+    assert torch.equal(files.read_tensors(path, sha256=sha256)["a"], torch.arange(5))
+    whole = path.read_bytes()
+    for damage in (whole[:-1], whole[:-1] + b"x", b""):
+        path.write_bytes(damage)
+        with pytest.raises(FealError, match=r"w\.safetensors is damaged"):
+            files.read_tensors(path, sha256=sha256)
+    path.unlink()
+    with pytest.raises(FealError, match="damaged"):
+        files.read_tensors(path, sha256=sha256)
+
+
+def test_json_is_refused_when_cut(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, {"a": [1, 2]})
+    path.write_text(path.read_text()[:-4])
+    with pytest.raises(FealError, match=r"a\.json is damaged"):
+        files.read_json(path)
+    with pytest.raises(FealError, match="missing"):
+        files.read_json(tmp_path / "b.json")
+
+
+def test_a_folder_is_held_by_one_process(tmp_path: Path) -> None:
+    assert not files.is_locked(tmp_path)
+    attempt = f"from feal import files; files.locked(__import__('pathlib').Path({str(tmp_path)!r})).__enter__()"
+    with files.locked(tmp_path):
+        assert files.is_locked(tmp_path)
+        other = subprocess.run([sys.executable, "-c", attempt], capture_output=True, text=True, timeout=60)
+    assert other.returncode == 1
+    assert f"Process {os.getpid()} is working on" in other.stderr
+    assert not files.is_locked(tmp_path)
+    with files.locked(tmp_path):
+        pass
+
+
+def test_an_unwritable_folder_is_said(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    with pytest.raises((FealError, OSError)):
+        files.write_text(blocker / "a.txt", "x")
