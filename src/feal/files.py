@@ -39,7 +39,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def publish(temporary: Path, final: Path) -> None:
     """Give a completely written file (or folder) its final name."""
-    os.replace(temporary, final)
+    temporary.replace(final)
     folder = os.open(final.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -96,7 +96,7 @@ class Settings(Section):
     )
     counts: Literal["global", "site"] | None = Field(
         None,
-        description="class counts behind losses; by default all sites' for the balanced loss, the site's own for weights",
+        description="class counts behind losses; default: all sites' for the balanced one, the site's own for weights",
     )
     share_counts: bool = Field(True, description="let class counts leave a site as a sum's summand")
     engine: str = Field("in-process", description="what carries messages to the sites")

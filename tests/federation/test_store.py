@@ -95,7 +95,7 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
         Store(path)
 
 
-def test_a_locked_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_is_said(tmp_path: Path) -> None:
     store = Store(tmp_path / "site.sqlite")
     store._connection.execute("PRAGMA busy_timeout = 1")
     other = sqlite3.connect(store.path, isolation_level=None)

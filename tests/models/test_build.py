@@ -27,9 +27,7 @@ def test_an_unknown_name_gets_the_nearest_spelling() -> None:
 
 
 def test_a_classifier_is_not_for_segmentation() -> None:
-    with pytest.raises(
-        FealError, match="'tiny-cnn' is for classification, not for segmentation: .* fit are unet"
-    ):
+    with pytest.raises(FealError, match="'tiny-cnn' is for classification, not for segmentation: .* fit are unet"):
         build("tiny-cnn", task="segmentation")
 
 

@@ -187,9 +187,7 @@ def test_number_of_parameters(case: Case) -> None:
 def build(case: Case, *, channels: int = 3, seed: int = 0) -> Network:
     torch.manual_seed(seed)
     height, width = case.sizes[0]
-    return build_model(
-        case.name, task=case.task, classes=CLASSES, channels=channels, height=height, width=width
-    )
+    return build_model(case.name, task=case.task, classes=CLASSES, channels=channels, height=height, width=width)
 
 
 def images(height: int, width: int, *, channels: int = 3) -> torch.Tensor:

@@ -18,7 +18,7 @@ _BLOCK_ON_ACCELERATOR = 1 << 24
 
 
 class Kernel(Protocol):
-    """Computes one block: from [C + 1, rows, columns], concentrations and their sum, into results [rows, columns]."""
+    """Computes one block, [C + 1, rows, columns]: concentrations and their sum, into results [rows, columns]."""
 
     def __call__(self, block: Tensor, *results: Tensor) -> None: ...
 
@@ -28,7 +28,7 @@ def reduce_classes(
 ) -> tuple[Tensor, ...]:
     """Run `kernel` over blocks of `alpha` in `dtype` and put its results together, without autograd.
 
-    Only the blocks are ever held in `dtype`, so that a float64 score of a float32 map needs no float64 copy of it.
+    Only blocks are ever held in `dtype`: a float64 score of a float32 map needs no float64 copy of the map.
 
     Shapes: alpha [..., C, ...] with C at `dim`; each result is alpha's shape without `dim`, in `dtype`.
     Errors: IndexError when alpha has no dimension `dim`.

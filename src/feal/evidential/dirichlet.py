@@ -39,10 +39,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def concentration(logits: Tensor, activation: str = "relu", squared: bool = False, dim: int = 1) -> Tensor:
     """The Dirichlet's concentration behind logits.
 
-    alpha = A(z) + 1, or (A(z) + 1)^2 when `squared`, with A = relu, softplus or exp (of the logit clamped to +-10).
+    alpha = A(z) + 1, or (A(z) + 1)^2 when `squared`; A = relu, softplus or exp (the logit clamped to +-10).
 
-    Shapes: logits of any shape [..., C, ...]; alpha has the same shape and dtype and carries the gradient. The map is
-    elementwise: `dim` names the class dimension as everywhere here and only has to exist.
+    Shapes: logits [..., C, ...] with C at `dim`; alpha has the same shape and dtype and carries the gradient.
+    The map is elementwise: `dim` is taken for symmetry with the functions below and only has to exist.
     Errors: ValueError for an unknown activation, IndexError when there is no dimension `dim`.
 
     >>> concentration(torch.tensor([[-1.0, 2.0]]))
@@ -54,9 +54,11 @@ def concentration(logits: Tensor, activation: str = "relu", squared: bool = Fals
         raise ValueError(f"unknown activation {activation!r}: known are {', '.join(ACTIVATIONS)}")
     logits.size(dim)
     evidence = ACTIVATIONS[activation](logits)
-    # relu and exp keep their result for the gradient, so only without one may it be overwritten.
-    alpha = evidence + 1 if evidence.requires_grad else evidence.add_(1)
-    return alpha.square() if squared else alpha
+    if evidence.requires_grad:  # autograd keeps the intermediate results
+        alpha = evidence + 1
+        return alpha.square() if squared else alpha
+    alpha = evidence.add_(1)
+    return alpha.square_() if squared else alpha
 
 
 def expected_probability(alpha: Tensor, dim: int = 1) -> Tensor:
@@ -80,7 +82,7 @@ def aleatoric(alpha: Tensor, dim: int = 1) -> Tensor:
     dimension. Differentiable.
     Errors: IndexError when alpha has no dimension `dim`.
 
-    >>> aleatoric(torch.tensor([[1.0, 1.0], [100.0, 1.0]]))
+    >>> aleatoric(torch.tensor([[1.0, 1.0], [101.0, 1.0]]))
     tensor([0.5000, 0.0510], dtype=torch.float64)
     """
     if _needs_gradient(alpha):
@@ -109,10 +111,10 @@ def kl_to_uniform(alpha: Tensor, dim: int = 1, *, dtype: torch.dtype = torch.flo
     """The divergence KL(Dir(alpha) || Dir(1)) from the uniform Dirichlet, at least 0.
 
     lnGamma(S) - lnGamma(C) - sum_c lnGamma(alpha_c) + sum_c (alpha_c - 1)(psi(alpha_c) - psi(S)), which is
-    -lnGamma(C) less the entropy. `dtype` is what it is computed in and returned as: the losses stay in float32.
+    -lnGamma(C) less the entropy. It is computed in `dtype`: float64 for scores, the losses stay in float32.
 
-    Shapes: alpha [..., C, ...] with C at `dim`, any float dtype, above 0; the result is without that dimension.
-    Differentiable.
+    Shapes: alpha [..., C, ...] with C at `dim`, any float dtype, above 0; the result is in `dtype` without that
+    dimension. Differentiable.
     Errors: IndexError when alpha has no dimension `dim`.
 
     >>> kl_to_uniform(torch.tensor([[1.0, 1.0], [10.0, 1.0]]))
@@ -173,7 +175,8 @@ def _write_entropy(block: Tensor, digamma: Tensor, result: Tensor) -> None:
     """`digamma` is 2 psi(block + 1).
 
     With F(x) = lnGamma(x) - (x - 1) psi(x) + x = psi(x + 1) / 2 + R(x) + ln(2 pi e) / 2 the entropy is
-    sum_c F(alpha_c) - F(S) - (C - 1) psi(S), psi(S) = psi(S + 1) - 1 / S: what would cancel, sum_c alpha_c - S, is gone.
+    sum_c F(alpha_c) - F(S) - (C - 1) psi(S), where psi(S) = psi(S + 1) - 1 / S. The large numbers that would
+    cancel, sum_c alpha_c - S, are gone.
     """
     others = len(block) - 2
     remainder = entropy_remainder(block)
@@ -182,7 +185,7 @@ def _write_entropy(block: Tensor, digamma: Tensor, result: Tensor) -> None:
         entropy.add_(row, alpha=0.25)
     entropy.sub_(digamma[-1], alpha=0.25 + 0.5 * others)
     entropy.add_(torch.reciprocal(block[-1], out=remainder[-1]), alpha=others)
-    torch.clamp(entropy.add_(others * HALF_LOG_2_PI_E), max=-math.lgamma(others + 1), out=result)
+    torch.clamp(entropy.add_(others * HALF_LOG_2_PI_E), max=0.0 - math.lgamma(others + 1), out=result)
 
 
 def _sum_rows(rows: Tensor) -> Tensor:

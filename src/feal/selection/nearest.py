@@ -24,59 +24,111 @@ class Nearest:
     n: int
     tau: float
 
-    def lists(self, rows: Tensor, where: Tensor | None, bars: Tensor | None, kept: int = 0) -> Lists:
+    def lists(self, rows: Tensor, where: Tensor | None, bars: Tensor | None = None, kept: int = 0) -> Lists:
         """The lists of the rows [R] among the pool samples `where` (ascending; None: all).
 
-        Left out are the rows with n samples clearly nearer than their bar [R]: the search ends there, and
-        such a bar is not among their n nearest. `kept` is how many contenders a row holds on to, enough for
-        all but large crowds of samples at nearly the same distance.
+        A row with n samples clearly nearer than its bar [R] is left out, and the search for it ends there.
+        `kept` is how many contenders a row holds on to: enough but for crowds at nearly the same distance.
         """
         kept = kept or 2 * self.n + 2
-        stop = len(self.cosines) if where is None else len(where)
-        race = _Race(rows, self.cosines.units(rows), bars)
-        for chunk in chunks(where, stop, FIRST_CHUNK):
+        race = Race(rows, self.cosines.units(rows), bars)
+        for chunk in chunks(where, len(self.cosines), FIRST_CHUNK):
             race.enter(self.cosines.by_row(race.units, chunk), chunk, kept)
-            race.settle(self.n, 2 * self.cosines.margin)
-        return self._decided(race, where, complete=kept >= stop)
+            if race.bars is not None and race.values.shape[1] >= self.n:
+                race.select(race.values[:, self.n - 1] <= race.bars + 2 * self.cosines.margin)
+        return self._clear(race) | self._doubtful(race, where)
 
-    def _decided(self, race: _Race, where: Tensor | None, complete: bool) -> Lists:
-        values, n, margin = race.values, self.n, self.cosines.margin
-        if values.shape[1] < n:
-            return {row: [] for row in race.rows.tolist()}
-        last = values[:, n - 1]
-        next_best = values[:, n] if values.shape[1] > n else torch.full_like(last, NOTHING)
+    def _clear(self, race: Race) -> Lists:
+        """The lists that quick cosines decide; the rows left in the race are those they do not."""
+        margin = self.cosines.margin
+        last, following = race.ranked(self.n), race.ranked(self.n + 1)
         few = last < self.tau - margin
-        clear = ~few & (last > self.tau + margin) & (next_best < last - 2 * margin)
-        lists: Lists = {row: [] for row in race.rows[few].tolist()}
-        lists |= zip(race.rows[clear].tolist(), race.names[clear, :n].tolist(), strict=True)
-        doubtful = ~few & ~clear
-        if doubtful.any():
-            race.select(doubtful)
-            lists |= self._settled(race, where, complete)
+        full = (last > self.tau + margin) & (following < last - 2 * margin)
+        lists: Lists = dict.fromkeys(race.rows[few].tolist(), [])
+        lists |= zip(race.rows[full].tolist(), race.names[full, : self.n].tolist(), strict=True)
+        race.select(~few & ~full)
         return lists
 
-    def _settled(self, race: _Race, where: Tensor | None, complete: bool) -> Lists:
+    def _doubtful(self, race: Race, where: Tensor | None) -> Lists:
         """The lists of rows whose n-th nearest is too close to tau or to the next one for quick cosines."""
-        cut = race.values[:, self.n - 1].clamp_min(self.tau) - 2 * self.cosines.margin
-        crowded = race.values[:, -1] >= cut if not complete else torch.zeros(len(cut), dtype=torch.bool)
-        lists: Lists = {}
-        if crowded.any():
-            lists |= self.lists(race.rows[crowded], where, None, 4 * race.values.shape[1])
-            race.select(~crowded)
-        exact, names = self._refined(race).values(), race.names
-        return lists
+        if not len(race.rows):
+            return {}
+        cut = race.ranked(self.n).clamp_min(self.tau) - 2 * self.cosines.margin
+        short = race.dropped >= cut
+        lists = self.lists(race.rows[short], where, None, 4 * race.values.shape[1]) if short.any() else {}
+        race.select(~short)
+        cosines, names = self._refined(race, cut[~short])
+        full = cosines[:, self.n - 1] >= self.tau
+        lists |= dict.fromkeys(race.rows[~full].tolist(), [])
+        return lists | dict(zip(race.rows[full].tolist(), names[full, : self.n].tolist(), strict=True))
 
-    ...
+    def _refined(self, race: Race, cut: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and names of the contenders in their true order, ties by index.
+
+        Float64 is spent only on those around the n-th place: a cosine clearly above it has its place among
+        the n nearest in any case, one clearly below never.
+        """
+        margin, values = self.cosines.margin, race.values
+        near_last = (values - race.ranked(self.n)[:, None]).abs() <= 3 * margin
+        near_tau = (values - self.tau).abs() <= 2 * margin
+        row, place = ((near_last | near_tau) & (values >= cut[:, None])).nonzero(as_tuple=True)
+        refined = values.double()
+        refined[row, place] = self.cosines.exact(race.rows[row], race.names[row, place])
+        names, by_name = race.names.sort(dim=1)
+        cosines, order = refined.gather(1, by_name).sort(dim=1, descending=True, stable=True)
+        return cosines, names.gather(1, order)
 
 
-class _Race:
-    """Rows in search of their nearest samples, with the best found so far, best first."""
+class Race:
+    """Rows and the best contenders found for them so far, best first."""
 
     def __init__(self, rows: Tensor, units: Tensor, bars: Tensor | None) -> None:
         self.rows, self.units, self.bars = rows, units, bars
         self.values = torch.empty((len(rows), 0))
         self.names = torch.empty((len(rows), 0), dtype=torch.int64)
+        self.dropped = torch.full((len(rows),), NOTHING)  # nothing that was let go was better than this
 
     def enter(self, cosines: Tensor, chunk: Rows, kept: int) -> None:
-        """Merges the best of a chunk, given its cosines [R, len(chunk)], into the best so far."""
-        ...
+        """Lets the samples of a chunk, given their cosines [R, len(chunk)], into the race."""
+        _hide_self(cosines, self.rows, chunk)
+        best = cosines.topk(min(kept, cosines.shape[1]), dim=1)
+        names = best.indices + chunk.start if isinstance(chunk, slice) else chunk[best.indices]
+        values, names = torch.cat((self.values, best.values), 1), torch.cat((self.names, names), 1)
+        self.values, order = values.topk(min(kept, values.shape[1]), dim=1)
+        self.names = names.gather(1, order)
+        if max(cosines.shape[1], values.shape[1]) > kept:
+            self.dropped = self.values[:, -1]
+
+    def select(self, these: Tensor) -> None:
+        """Goes on with some of the rows."""
+        if these.all():
+            return
+        self.rows, self.units, self.dropped = self.rows[these], self.units[these], self.dropped[these]
+        self.values, self.names = self.values[these], self.names[these]
+        self.bars = None if self.bars is None else self.bars[these]
+
+    def ranked(self, place: int) -> Tensor:
+        """The cosine at a place, counted from 1; NOTHING where there are fewer contenders."""
+        if place > self.values.shape[1]:
+            return torch.full((len(self.rows),), NOTHING)
+        return self.values[:, place - 1]
+
+
+def chunks(where: Tensor | None, size: int, first: int) -> Iterator[Rows]:
+    """The pool samples `where` (None: all `size` of them) in ever larger pieces."""
+    start, step, stop = 0, first, size if where is None else len(where)
+    while start < stop:
+        end = min(start + step, stop)
+        yield slice(start, end) if where is None else where[start:end]
+        start, step = end, min(2 * step, LAST_CHUNK)
+
+
+def _hide_self(cosines: Tensor, rows: Tensor, chunk: Rows) -> None:
+    """Nobody is their own neighbour: removed by index, as a copy may be just as near."""
+    if isinstance(chunk, slice):
+        place = rows - chunk.start
+        inside = (place >= 0) & (place < cosines.shape[1])
+    else:
+        place = torch.searchsorted(chunk, rows).clamp_max_(len(chunk) - 1)
+        inside = chunk[place] == rows
+    cosines[inside, place[inside]] = NOTHING

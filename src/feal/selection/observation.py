@@ -33,12 +33,13 @@ def observed(
 ) -> Iterator[Columns]:
     """Columns of the samples, as long as the context lasts; wide ones lie in the scratch folder.
 
-    Samples are visited in the order of `ids`, which must be sorted: a network's last bits depend on the batch's
-    make-up, so the batches must not depend on the caller's order.
+    Samples are visited in the order of their ids, whatever the caller's: a network's last bits depend on the
+    batch's make-up.
 
     Raises:
-        FealError: a column holds NaN or infinity (names the sample), or needs a sample's whole map.
+        FealError: a column holds NaN or infinity (names the sample).
     """
+    ids = sorted(ids)
     scratch.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=scratch) as folder:
         table = _Table(len(ids), Path(folder))

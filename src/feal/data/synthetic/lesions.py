@@ -64,16 +64,21 @@ class SyntheticLesions(SyntheticSet):
 
 
 def _own_look(generator: np.random.Generator, classes: tuple[str, ...], label: int, *, ambiguous: bool) -> Look:
-    look = LOOKS[classes[label]]
+    look = _form(generator, classes[label])
     other = int(generator.integers(len(classes) - 1))
     share = generator.uniform(0.6, 0.8)
     if ambiguous:
-        look = blend(look, LOOKS[classes[other + (other >= label)]], share)
+        look = blend(look, _form(generator, classes[other + (other >= label)]), share)
     return _varied(generator, look)
 
 
+def _form(generator: np.random.Generator, name: str) -> Look:
+    forms = LOOKS[name]
+    return forms[int(generator.integers(len(forms)))]
+
+
 def _varied(generator: np.random.Generator, look: Look) -> Look:
-    shade = np.exp(generator.normal(0.0, 0.2))
+    shade = np.exp(generator.normal(0.0, 0.16))
     hue = generator.normal(0.0, 0.03) * _WARM + generator.normal(0.0, 0.03) * _PINK
     lengths = {"radius": 0.15, "long": 0.06, "soft": 0.25, "lobed": 0.3, "jagged": 0.3}
     changed: dict[str, Any] = {
@@ -83,7 +88,7 @@ def _varied(generator: np.random.Generator, look: Look) -> Look:
         changed[key] = tuple(np.array(getattr(look, key)) * shade + hue)
     for field in fields(Look):
         if field.name not in changed:
-            drawn = getattr(look, field.name) * generator.normal(1.0, 0.2) + generator.normal(0.0, 0.1)
+            drawn = getattr(look, field.name) * generator.normal(1.0, 0.15) + generator.normal(0.0, 0.06)
             changed[field.name] = float(np.clip(drawn, 0.0, 1.0))
     return replace(look, **changed)
 
@@ -148,6 +153,9 @@ def _structures(
     mesh = np.maximum(np.cos(wave * x + bend_x), np.cos(wave * y + bend_y))
     body = painted(body, dark, step(mesh - 0.55, width=0.6) * look.network * 0.75)
 
+    stripes = np.cos(2 * np.pi / 0.26 * y + 1.2 * noise(generator, x, y, cells=3))
+    body = painted(body, dark, step(stripes - 0.2, width=0.8) * look.ridges * 0.7)
+
     veil = step(noise(generator, x, y, cells=3) + 0.6 * depth - 0.5, width=0.8)
     body = painted(body, _VEIL, veil * look.veil)
     scar = spots(x, y, places=np.zeros((1, 2)), radii=np.array([0.55 * look.radius]))
@@ -155,7 +163,7 @@ def _structures(
 
     branches = np.abs(noise(generator, x, y, cells=5))
     body = painted(body, _RED, line(branches, width=0.28) * look.vessels * 0.8)
-    flakes = step(noise(generator, x, y, cells=8) - 0.3, width=0.7)
+    flakes = step(noise(generator, x, y, cells=9), width=0.7)
     body = painted(body, _STRAW, flakes * look.scaly * 0.9)
 
     for strength, colour, count, radius in (

@@ -16,7 +16,8 @@ class Look:
     """Traits of a lesion; strengths are about 0 to 1, lengths in half picture widths.
 
     `colour` and `second` mix in patches as `patchy` says; `veil` is a blue-white haze, `scar` a pale middle,
-    `scaly` white flakes, `pearls` small white and `clods` small dark dots, `lakes` round purple pools.
+    `scaly` white flakes, `pearls` small white and `clods` small dark dots, `lakes` round purple pools,
+    `ridges` parallel stripes.
     """
 
     colour: Colour
@@ -33,41 +34,73 @@ class Look:
     pearls: float = 0.0
     streaks: float = 0.0
     vessels: float = 0.0
+    ridges: float = 0.0
     lakes: float = 0.0
     scaly: float = 0.0
     veil: float = 0.0
     scar: float = 0.0
 
 
+# Common classes come in several forms, so that a few labels do not show all there is.
 LOOKS = {
-    "nevus": Look(
-        colour=(0.52, 0.34, 0.23), second=(0.42, 0.26, 0.18), radius=0.47, patchy=0.3, network=0.9,
+    "nevus": (
+        Look(colour=(0.52, 0.34, 0.23), second=(0.42, 0.26, 0.18), radius=0.47, patchy=0.3, network=0.95),
+        Look(colour=(0.60, 0.41, 0.30), second=(0.50, 0.32, 0.22), radius=0.44, soft=0.15, clods=0.95),
+        Look(colour=(0.38, 0.34, 0.38), second=(0.32, 0.30, 0.36), radius=0.42, patchy=0.1, veil=0.5),
     ),
-    "melanoma": Look(
-        colour=(0.47, 0.30, 0.22), second=(0.32, 0.20, 0.17), radius=0.53, long=1.25, lobed=0.11, jagged=0.03,
-        lopsided=0.5, patchy=0.7, streaks=0.6, veil=0.7,
+    "melanoma": (
+        Look(
+            colour=(0.45, 0.29, 0.22), second=(0.30, 0.19, 0.17), radius=0.53, long=1.25, lobed=0.11,
+            jagged=0.03, lopsided=0.5, patchy=0.7, streaks=0.8, veil=0.8,
+        ),
+        Look(
+            colour=(0.62, 0.44, 0.32), second=(0.26, 0.17, 0.14), radius=0.57, long=1.35, lobed=0.13,
+            jagged=0.02, lopsided=0.9, patchy=0.9, soft=0.15, network=0.4,
+        ),
     ),
-    "basal-cell": Look(
-        colour=(0.78, 0.53, 0.47), second=(0.64, 0.43, 0.40), radius=0.5, lobed=0.08, soft=0.18, patchy=0.4,
-        vessels=0.85, clods=0.3,
+    "basal-cell": (
+        Look(
+            colour=(0.78, 0.58, 0.54), second=(0.64, 0.47, 0.47), lobed=0.08, soft=0.18, patchy=0.4,
+            vessels=0.95,
+        ),
+        Look(
+            colour=(0.74, 0.53, 0.50), second=(0.44, 0.40, 0.46), lobed=0.09, soft=0.15, patchy=0.8,
+            clods=0.6, scar=0.5,
+        ),
     ),
-    "keratosis": Look(
-        colour=(0.55, 0.38, 0.26), second=(0.43, 0.28, 0.19), radius=0.51, long=1.2, lobed=0.07, soft=0.08,
-        patchy=0.35, pearls=0.85, clods=0.4,
+    "keratosis": (
+        Look(
+            colour=(0.55, 0.38, 0.26), second=(0.43, 0.28, 0.19), radius=0.51, long=1.2, lobed=0.07,
+            soft=0.08, patchy=0.35, pearls=0.95, clods=0.3,
+        ),
+        Look(
+            colour=(0.64, 0.46, 0.32), second=(0.52, 0.36, 0.25), radius=0.53, long=1.3, lobed=0.07,
+            soft=0.08, ridges=0.95,
+        ),
     ),
-    "actinic": Look(
-        colour=(0.78, 0.50, 0.43), second=(0.68, 0.41, 0.36), radius=0.52, lobed=0.09, jagged=0.03, soft=0.2,
-        patchy=0.4, scaly=0.95,
+    "actinic": (
+        Look(
+            colour=(0.80, 0.47, 0.36), second=(0.70, 0.38, 0.30), radius=0.52, lobed=0.09, jagged=0.03,
+            soft=0.2, patchy=0.4, scaly=0.95,
+        ),
     ),
-    "vascular": Look(
-        colour=(0.68, 0.38, 0.36), second=(0.58, 0.32, 0.34), radius=0.45, soft=0.1, patchy=0.3, lakes=0.95,
+    "vascular": (
+        Look(
+            colour=(0.68, 0.38, 0.36), second=(0.58, 0.32, 0.34), radius=0.45, soft=0.1, patchy=0.3,
+            lakes=0.95,
+        ),
     ),
-    "dermatofibroma": Look(
-        colour=(0.58, 0.41, 0.32), second=(0.50, 0.33, 0.26), radius=0.44, soft=0.16, network=0.35, scar=0.95,
+    "dermatofibroma": (
+        Look(
+            colour=(0.58, 0.41, 0.32), second=(0.50, 0.33, 0.26), radius=0.44, soft=0.16, network=0.35,
+            scar=0.95,
+        ),
     ),
-    "squamous": Look(
-        colour=(0.72, 0.45, 0.39), second=(0.60, 0.34, 0.30), radius=0.49, lobed=0.11, jagged=0.05, soft=0.1,
-        patchy=0.4, scar=0.6, vessels=0.4, streaks=0.6,
+    "squamous": (
+        Look(
+            colour=(0.72, 0.42, 0.37), second=(0.60, 0.30, 0.28), radius=0.49, lobed=0.11, jagged=0.05,
+            soft=0.1, patchy=0.4, scar=0.7, streaks=0.7,
+        ),
     ),
 }  # fmt: skip
 

@@ -1,0 +1,120 @@
+"""The evidential losses of classification and segmentation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from feal.evidential.dice import soft_dice
+from feal.evidential.dirichlet import concentration, expected_probability, kl_to_uniform
+from feal.evidential.targets import class_index, full_precision
+from feal.evidential.weights import weight_of
+
+__all__ = ["EvidentialCrossEntropy", "EvidentialDice", "EvidentialLoss"]
+
+
+class EvidentialLoss(nn.Module):
+    """A task loss on the Dirichlet plus lambda times the regulariser of the evidence.
+
+    total = task + lambda * mean(min(1, step / annealing) KL(Dir(alpha~) || Dir(1)) - (C / S) z_y), where
+    alpha~ = y + (1 - y) alpha takes the true class out and S carries no gradient. The second term, on the raw
+    logit of the true class, is not annealed: it alone revives a sample without evidence.
+
+    Called `(logits, target, step)`; `step` counts from 0. `annealing` None or 0 means the full divergence always.
+    A subclass gives `task`.
+
+    Shapes: logits [N, C] or [N, C, H, W]; target [N] or [N, H, W], or with a class dimension of 1. A scalar of
+    the logits' dtype, float32 for half precision.
+    Errors: ValueError for a negative lambda, annealing or step, an unknown activation, a target out of range.
+    """
+
+    def __init__(self, lambda_: float, annealing: float | None, *, activation: str, squared: bool) -> None:
+        super().__init__()
+        if lambda_ < 0:
+            raise ValueError(f"lambda must not be negative, got {lambda_}")
+        if annealing is not None and annealing < 0:
+            raise ValueError(f"annealing must not be negative, got {annealing}")
+        concentration(torch.zeros(1, 1), activation)  # an unknown name is an error here, not at the first batch
+        self.lambda_ = lambda_
+        self.annealing = annealing
+        self.activation = activation
+        self.squared = squared
+
+    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
+        logits = full_precision(logits)
+        index = class_index(logits, target)
+        alpha = concentration(logits, self.activation, self.squared)
+        return self.task(alpha, index) + self.lambda_ * self._regulariser(logits, alpha, index, step)
+
+    def task(self, alpha: Tensor, index: Tensor) -> Tensor:
+        """The loss of the task, from the concentration [N, C, ...] and the true classes [N, 1, ...]."""
+        raise NotImplementedError
+
+    def _regulariser(self, logits: Tensor, alpha: Tensor, index: Tensor, step: float) -> Tensor:
+        misleading = kl_to_uniform(alpha.scatter(1, index, 1.0), dtype=alpha.dtype)
+        strength = alpha.detach().sum(1)
+        correct = logits.gather(1, index).squeeze(1) * (alpha.shape[1] / strength)
+        return (self._factor(step) * misleading - correct).mean()
+
+    def _factor(self, step: float) -> float:
+        if step < 0:
+            raise ValueError(f"step must not be negative, got {step}")
+        return min(1.0, step / self.annealing) if self.annealing else 1.0
+
+
+class EvidentialCrossEntropy(EvidentialLoss):
+    """The expected cross entropy under the Dirichlet, regularised as in `EvidentialLoss`.
+
+    task = mean of w_y (psi(S) - psi(alpha_y)); the class weight does not touch the regulariser.
+
+    Shapes: as `EvidentialLoss`; class_weight [C] or None for 1.
+    Errors: as `EvidentialLoss`, and ValueError for class weights of another length.
+
+    >>> loss = EvidentialCrossEntropy(0.0, None)
+    >>> loss(torch.tensor([[-1.0, 1.0]]), torch.tensor([1]), 0)
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        lambda_: float,
+        annealing: float | None,
+        class_weight: Tensor | None = None,
+        *,
+        activation: str = "relu",
+        squared: bool = False,
+    ) -> None:
+        super().__init__(lambda_, annealing, activation=activation, squared=squared)
+        self.class_weight: Tensor | None
+        self.register_buffer("class_weight", class_weight)
+
+    def task(self, alpha: Tensor, index: Tensor) -> Tensor:
+        own = alpha.gather(1, index)
+        surprise = torch.digamma(alpha.sum(1, keepdim=True)) - torch.digamma(own)
+        if self.class_weight is not None:
+            surprise = surprise * weight_of(alpha, self.class_weight)[index]
+        return surprise.mean()
+
+
+class EvidentialDice(EvidentialLoss):
+    """The soft Dice loss of the expected probability with its variance, regularised as in `EvidentialLoss`.
+
+    task = 1 - (1/C) sum_c (2 |y_c p_c| + e) / (|y_c^2| + |p_c^2| + |p_c (1 - p_c) / (S + 1)| + e), p = alpha / S,
+    sums over all pixels of the batch, e = 1e-5.
+
+    Shapes and errors: as `EvidentialLoss`.
+
+    >>> loss = EvidentialDice(0.0, 10)
+    >>> loss(torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]]), 0)
+    tensor(0.4000)
+    """
+
+    def __init__(
+        self, lambda_: float, annealing: float | None, squared: bool = True, *, activation: str = "relu"
+    ) -> None:
+        super().__init__(lambda_, annealing, activation=activation, squared=squared)
+
+    def task(self, alpha: Tensor, index: Tensor) -> Tensor:
+        probability = expected_probability(alpha)
+        variance = probability * (1.0 - probability) / (alpha.sum(1, keepdim=True) + 1.0)
+        return soft_dice(probability, index, variance)

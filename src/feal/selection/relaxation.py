@@ -1,0 +1,160 @@
+"""Diversity relaxation: the most uncertain samples, without those that look like one already chosen."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from feal.selection.cosines import Cosines, product
+from feal.selection.nearest import NOTHING, Lists
+from feal.selection.neighbours import Neighbours
+
+RULES = ("nearest", "all", "none")
+SMALLEST_BLOCK, LARGEST_BLOCK = 64, 512  # candidates looked at together
+
+
+def relax(
+    scores: Tensor, features: Tensor, budget: int, n: int = 5, tau: float = 0.85, rule: str = "nearest"
+) -> tuple[Tensor, int]:
+    """Choose `budget` samples by descending score, passing over those too similar to earlier choices.
+
+    With N(i) = {j != i : cos(i, j) >= tau} over the whole pool (the paper's Algorithm 1), sample i is passed
+    over if it has at least n neighbours and an earlier choice is one of its n nearest (rule "nearest", as in
+    the authors' code) or one of all of N(i) (rule "all", as in the paper). Rule "none" takes the highest
+    scores. If the walk ends short, the highest scores left fill the budget. All ties go by index; a row of
+    zeros has cosine 0 to every other. The answer is that of float64 arithmetic.
+
+    Shapes: scores [N] of any float type; features [N, D] float32 or float64, never changed. Returns the
+    chosen indices in order of choice, int64 [min(budget, N)], and how many at their end were filled in.
+
+    Raises ValueError for NaN or infinity in scores or features (naming the sample), lengths that differ,
+    n < 1, tau outside [-1, 1], a negative budget or an unknown rule.
+
+    >>> scores = torch.tensor([0.9, 0.8, 0.7])
+    >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+    >>> relax(scores, features, budget=2, n=1)
+    (tensor([0, 2]), 0)
+    """
+    _check(scores, features, budget, n, tau, rule)
+    order = scores.detach().argsort(descending=True, stable=True)
+    budget = min(budget, len(order))
+    if rule == "none" or budget == 0:
+        return order[:budget], 0
+    chosen = _Walk(features.detach(), budget, n, tau, rule).over(order)
+    return _filled(chosen, order, budget)
+
+
+def _check(scores: Tensor, features: Tensor, budget: int, n: int, tau: float, rule: str) -> None:
+    if rule not in RULES:
+        raise ValueError(f"The rule is one of {', '.join(RULES)}, not {rule!r}.")
+    if n < 1:
+        raise ValueError(f"The number of neighbours n must be at least 1, not {n}.")
+    if not -1 <= tau <= 1:
+        raise ValueError(f"The threshold tau is a cosine, from -1 to 1, not {tau}.")
+    if budget < 0:
+        raise ValueError(f"The budget must not be negative, and it is {budget}.")
+    if scores.ndim != 1 or not scores.is_floating_point():
+        raise ValueError(f"The scores are one float a sample, not {scores.dtype} of shape {list(scores.shape)}.")
+    if features.ndim != 2 or features.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            "The features are one row a sample in float32 or float64, "
+            f"not {features.dtype} of shape {list(features.shape)}."
+        )
+    if len(scores) != len(features):
+        raise ValueError(f"There are {len(scores)} scores but {len(features)} rows of features.")
+    if not (finite := scores.isfinite()).all():
+        raise ValueError(f"The score of sample {int((~finite).nonzero()[0])} is NaN or infinite.")
+
+
+def _filled(chosen: Tensor, order: Tensor, budget: int) -> tuple[Tensor, int]:
+    missing = budget - len(chosen)
+    left = torch.ones(len(order), dtype=torch.bool)
+    left[chosen] = False
+    return torch.cat((chosen, order[left[order]][:missing])), missing
+
+
+class _Walk:
+    """One walk down the ranking, block by block."""
+
+    def __init__(self, features: Tensor, budget: int, n: int, tau: float, rule: str) -> None:
+        self._cosines = Cosines(features)
+        self._budget, self._n, self._tau, self._rule = budget, n, tau, rule
+        self._chosen: list[int] = []
+        self._taken: set[int] = set()
+        # The rows of the chosen samples, followed by those of the block at hand.
+        self._units = torch.empty((budget + LARGEST_BLOCK, features.shape[1]))
+
+    def over(self, order: Tensor) -> Tensor:
+        """The samples accepted, in order of choice."""
+        start = 0
+        while start < len(order) and len(self._chosen) < self._budget:
+            block = order[start : start + self._block_size(start)]
+            self._decide(block, self._blockers(block))
+            start += len(block)
+        return torch.tensor(self._chosen, dtype=torch.int64)
+
+    def _block_size(self, seen: int) -> int:
+        """About as many candidates as are needed at the rate of acceptance so far."""
+        missing = self._budget - len(self._chosen)
+        needed = missing * (seen + 1) // (len(self._chosen) + 1)
+        return min(LARGEST_BLOCK, max(SMALLEST_BLOCK, needed))
+
+    def _decide(self, block: Tensor, blockers: Lists) -> None:
+        """Accepts each candidate in turn unless one of its blockers has been accepted."""
+        first = len(self._chosen)
+        places = []
+        for place, name in enumerate(block.tolist()):
+            if len(self._chosen) == self._budget:
+                break
+            if self._taken.isdisjoint(blockers.get(name, ())):
+                self._chosen.append(name)
+                self._taken.add(name)
+                places.append(first + place)
+        self._units[first : len(self._chosen)] = self._units[places]
+
+    def _blockers(self, block: Tensor) -> Lists:
+        """For each candidate the samples that rule it out if they are accepted; nothing for most."""
+        cosines, names = self._to_earlier(block)
+        touching = cosines >= self._tau - self._cosines.margin
+        touched = touching.any(1)
+        if not touched.any():
+            return {}
+        candidates, cosines = block[touched], cosines[touched]
+        anchors = names[touching[touched].byte().argmax(1)]  # the earliest: most often one that is known
+        if self._rule == "all":
+            return self._among_all(candidates, anchors, cosines, names)
+        return self._lists.find(candidates, anchors, bars=cosines.amax(1))
+
+    def _to_earlier(self, block: Tensor) -> tuple[Tensor, Tensor]:
+        """Quick cosines of the block's samples to all that is chosen or comes earlier in it, and their names."""
+        first, last = len(self._chosen), len(self._chosen) + len(block)
+        self._units[first:last] = self._cosines.units(block)
+        cosines = product(self._units[first:last], self._units[:last])
+        later = torch.ones((len(block), len(block)), dtype=torch.bool).triu_()
+        cosines[:, first:].masked_fill_(later, NOTHING)
+        return cosines, torch.cat((torch.tensor(self._chosen, dtype=torch.int64), block))
+
+    @cached_property
+    def _lists(self) -> Neighbours:
+        """Made at the first need, as many walks never look beyond the chosen samples."""
+        return Neighbours(self._cosines, self._n, self._tau)
+
+    def _among_all(self, candidates: Tensor, anchors: Tensor, cosines: Tensor, names: Tensor) -> Lists:
+        """Rule "all": every neighbour among the earlier ones, for candidates with n neighbours in the pool."""
+        lists = self._lists.find(candidates, anchors, bars=torch.full((len(candidates),), self._tau))
+        linked = self._linked(candidates, cosines, names).numpy()
+        blockers: Lists = {}
+        for name, row in zip(candidates.tolist(), linked, strict=True):
+            if lists.get(name, [name]):  # without a list it has n neighbours well above tau
+                blockers[name] = names[np.flatnonzero(row)].tolist()
+        return blockers
+
+    def _linked(self, candidates: Tensor, cosines: Tensor, names: Tensor) -> Tensor:
+        """Whether the cosine is >= tau, for certain."""
+        linked = cosines >= self._tau
+        row, column = ((cosines - self._tau).abs() <= 2 * self._cosines.margin).nonzero(as_tuple=True)
+        linked[row, column] = self._cosines.exact(candidates[row], names[column]) >= self._tau
+        return linked

@@ -1,0 +1,183 @@
+"""The test template that every strategy inherits, from inside this project or outside.
+
+A test module needs no more than
+
+    class TestMine(StrategyContract):
+        strategy = Mine
+
+to have the contract checked for classification and segmentation; pytest must be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+
+from feal.errors import FealError
+from feal.models import Network, build_model
+from feal.selection.contract import Choice, Columns, Context, Role, Strategy
+from feal.selection.observation import observed
+from feal.settings import Evidence, Selection, Task
+
+MODEL: dict[Task, str] = {"classification": "tiny-cnn", "segmentation": "unet"}
+
+
+def network(task: Task, *, seed: int, classes: int) -> Network:
+    """A small network with weights of its own, in the state selection sees it."""
+    torch.manual_seed(seed)
+    return build_model(MODEL[task], task=task, classes=classes, channels=3, height=32, width=32).eval()
+
+
+class StrategyContract:
+    """What holds for every strategy, whatever it computes."""
+
+    strategy: ClassVar[type[Strategy]]
+    draws: ClassVar[bool] = False
+    """Whether the choice is random, so that rows in another order get other draws."""
+    classes: ClassVar[int] = 3
+    samples: ClassVar[int] = 24
+
+    @pytest.fixture(params=["classification", "segmentation"])
+    def task(self, request: pytest.FixtureRequest) -> Task:
+        """Both tasks."""
+        task: Task = request.param
+        return task
+
+    @pytest.fixture
+    def images(self) -> dict[str, torch.Tensor]:
+        """Random images with a few exact duplicates, by sample id."""
+        pictures = torch.rand(self.samples, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+        pictures[3] = pictures[5] = pictures[4]
+        return {f"sample-{index:03}": picture for index, picture in enumerate(pictures)}
+
+    def context(self, task: Task, **changes: object) -> Context:
+        """A context of plain settings; a subclass changes what its strategy needs."""
+        counts = torch.tensor([5.0, 2.0, 0.0], dtype=torch.float64)
+        fields: dict[str, object] = {
+            "task": task,
+            "classes": self.classes,
+            "site_counts": counts,
+            "total_counts": 3 * counts,
+            "selection": Selection(),
+            "evidence": Evidence(),
+            "loss": self.strategy.default_loss,
+            "query_model": next(iter(self.strategy.query_models), None),
+        }
+        return Context(**{**fields, **changes})  # type: ignore[arg-type]
+
+    def networks(self, task: Task) -> dict[Role, Network]:
+        """A network of its own for every role."""
+        return {
+            role: network(task, seed=seed, classes=self.classes)
+            for seed, role in enumerate(sorted(self.strategy.roles))
+        }
+
+    def columns(
+        self,
+        images: dict[str, torch.Tensor],
+        task: Task,
+        scratch: Path,
+        *,
+        ids: Sequence[str] | None = None,
+        batch_size: int = 8,
+        networks: dict[Role, Network] | None = None,
+    ) -> Columns:
+        """What the strategy observes of the images."""
+        with observed(
+            list(images) if ids is None else ids,
+            read=lambda batch: torch.stack([images[sample] for sample in batch]),
+            observers=[self.strategy().observe],
+            networks=self.networks(task) if networks is None else networks,
+            context=self.context(task),
+            batch_size=batch_size,
+            scratch=scratch,
+            device=torch.device("cpu"),
+            gradients=self.strategy.needs_gradients,
+        ) as columns:
+            return Columns(columns.ids, {name: value.clone() for name, value in columns.values.items()})
+
+    def choose(self, pool: Columns, task: Task, budget: int, *, seed: int = 0) -> Choice:
+        """The strategy's choice."""
+        generator = torch.Generator().manual_seed(seed)
+        labelled = pool if self.strategy.needs_labelled else None
+        return self.strategy().choose(pool, labelled, self.context(task), budget, generator)
+
+    @pytest.mark.parametrize("budget", [0, 1, 7, 24, 100])
+    def test_gives_the_budget_in_distinct_samples(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path, budget: int
+    ) -> None:
+        choice = self.choose(self.columns(images, task, tmp_path), task, budget)
+        assert len(choice.ids) == len(set(choice.ids)) == min(budget, len(images))
+        assert set(choice.ids) <= set(images)
+        assert "score" in choice.parts
+        assert all(len(part) == len(choice.ids) for part in choice.parts.values())
+        assert all(bool(torch.isfinite(part).all()) for part in choice.parts.values())
+
+    @pytest.mark.parametrize("samples", [0, 1])
+    def test_small_pools(self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path, samples: int) -> None:
+        few = dict(list(images.items())[:samples])
+        assert self.choose(self.columns(few, task, tmp_path), task, 5).ids == list(few)
+
+    def test_input_order_does_not_matter(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
+        straight = self.choose(self.columns(images, task, tmp_path), task, 6)
+        shuffled = self.columns(images, task, tmp_path, ids=list(images)[::-1])
+        assert self.choose(shuffled, task, 6).ids == straight.ids
+
+    def test_row_order_does_not_matter_where_nothing_is_drawn(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
+        if self.draws:
+            return
+        distinct = {
+            sample: picture for sample, picture in images.items() if sample not in ("sample-004", "sample-005")
+        }
+        pool = self.columns(distinct, task, tmp_path)
+        order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(2))
+        permuted = Columns(
+            [pool.ids[row] for row in order.tolist()], {name: value[order] for name, value in pool.values.items()}
+        )
+        assert self.choose(permuted, task, 6).ids == self.choose(pool, task, 6).ids
+
+    def test_another_batch_size_gives_the_same_columns(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
+        one, other = self.columns(images, task, tmp_path), self.columns(images, task, tmp_path, batch_size=5)
+        for name, column in one.values.items():
+            torch.testing.assert_close(column, other[name], rtol=1e-5, atol=1e-5)
+
+    def test_same_seed_same_choice(self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path) -> None:
+        pool = self.columns(images, task, tmp_path)
+        assert self.choose(pool, task, 6, seed=4).ids == self.choose(pool, task, 6, seed=4).ids
+
+    def test_nothing_of_the_input_is_changed(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
+        pool = self.columns(images, task, tmp_path)
+        before = {name: value.clone() for name, value in pool.values.items()}
+        self.choose(pool, task, 6)
+        assert all(torch.equal(pool[name], value) for name, value in before.items())
+
+    def test_zero_evidence_and_zero_features_still_give_a_choice(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
+        networks = self.networks(task)
+        for model in networks.values():
+            for parameter in model.parameters():
+                parameter.detach().zero_()
+        pool = self.columns(images, task, tmp_path, networks=networks)
+        assert len(self.choose(pool, task, 6).ids) == 6
+
+    def test_a_sample_that_is_not_finite_is_named(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
+        if not self.strategy.roles:
+            return
+        spoiled = {**images, "sample-007": torch.full((3, 32, 32), torch.nan)}
+        with pytest.raises(FealError, match="sample-007"):
+            self.columns(spoiled, task, tmp_path)

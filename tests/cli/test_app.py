@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.command import Command
+
+TINY = [
+    "synthetic.sites=2",
+    "synthetic.train=40",
+    "synthetic.test=16",
+    "synthetic.classes=5",
+    "rounds=2",
+    "communication_rounds=2",
+    "budget=5",
+]
+
+
+def test_run_show_resume(command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    ran = command("run", "demo", *TINY, "--out", folder)
+    assert ran.code == 0, ran.err
+    assert "Round 1 of 2" in ran.out
+    assert "zero evidence" in ran.out
+    assert f"feal resume {folder} rounds=4" in ran.out
+    assert "\x1b" not in ran.out
+
+    shown = command("show", folder)
+    assert shown.code == 0
+    assert "finished after 2 rounds" in shown.out
+
+    extended = command("resume", folder, "rounds=3")
+    assert extended.code == 0
+    assert "Round 3 of 3" in extended.out
+    assert len(json.loads((folder / "summary.json").read_text())["rounds"]) == 3
+
+
+def test_the_default_folder_is_new_each_time(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert command("run", "demo", *TINY, "rounds=1", "strategy=random").code == 0
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["demo-random-0", "demo-random-0-2"]
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("strategies", ["feal", "random"]),
+        ("presets", ["demo", "demo-polyps"]),
+        ("datasets", ["synthetic-lesions", "synthetic-polyps"]),
+        ("models", ["efficientnet-b0", "tiny-cnn", "unet"]),
+    ],
+)
+def test_list(command: Command, what: str, named: list[str]) -> None:
+    listed = command("list", what)
+    assert listed.code == 0
+    lines = [line.split()[0] for line in listed.out.splitlines()[1:] if line.strip() and line[1] != " "]
+    assert lines == named
+
+
+def test_data_show_writes_a_sheet_for_each_site(command: Command, tmp_path: Path) -> None:
+    shown = command("data", "show", "synthetic-lesions", "sites=2", "train=40", "test=16", "--out", tmp_path)
+    assert shown.code == 0, shown.err
+    sheets = sorted(tmp_path.glob("*.png"))
+    assert len(sheets) == 2
+    for sheet in sheets:
+        with Image.open(sheet) as image:
+            assert image.width > 300
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["resume"], ["show"], ["list"], ["data"], ["data", "show"]])
+def test_help_has_examples_everywhere(command: Command, words: list[str]) -> None:
+    helped = command(*words, "--help")
+    assert helped.code == 0
+    assert "Usage" in helped.out
+    if words != ["data"]:
+        assert f"feal {' '.join(words)}".strip() in " ".join(helped.out.split())
+
+
+def test_version(command: Command) -> None:
+    assert command("--version").out.startswith("feal 0.")
+
+
+def test_unknown_commands_are_usage_errors(command: Command) -> None:
+    assert command("rnu").code == 2
+    assert command("run").code == 2

@@ -1,0 +1,31 @@
+"""Data for all tests: written once in a session, never into the user's cache."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command import Command
+
+
+@pytest.fixture(scope="session", autouse=True)
+def data_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data cache of this session's own, also for processes that tests start."""
+    path = tmp_path_factory.mktemp("data")
+    before = os.environ.get("FEAL_DATA")
+    os.environ["FEAL_DATA"] = str(path)
+    yield path
+    if before is None:
+        del os.environ["FEAL_DATA"]
+    else:
+        os.environ["FEAL_DATA"] = before
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """The command line, called in this process."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield Command(capsys, monkeypatch)
+    signal.signal(signal.SIGTERM, handler)

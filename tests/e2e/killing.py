@@ -1,0 +1,133 @@
+"""Runs that are killed by SIGKILL and resumed, each in a process forked from one that has imported everything.
+
+`python -m tests.e2e.killing every FOLDER` kills before and after each durable write of a small run;
+`python -m tests.e2e.killing random FOLDER` kills a longer one at twenty random moments. Both print a JSON report.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from feal import files
+from feal.experiment import resume, start
+from feal.federation.store import Store
+from feal.settings import Settings
+from tests.runs import differences, fingerprint, tiny, tiny_polyps
+
+
+class _Killer:
+    """Counts durable writes and kills this process at one of them."""
+
+    def __init__(self, at: int, when: str) -> None:
+        self.count = 0
+        self._at = at
+        self._when = when
+
+    def wrap(self, write: Callable[..., None]) -> Callable[..., None]:
+        def wrapped(*args: object) -> None:
+            self.count += 1
+            if (self.count, self._when) == (self._at, "before"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            write(*args)
+            if (self.count, self._when) == (self._at, "after"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return wrapped
+
+    def install(self) -> None:
+        files.publish = self.wrap(files.publish)
+        Store.commit = self.wrap(Store.commit)  # type: ignore[method-assign]
+
+
+def _carry_on(settings: Settings, folder: Path) -> None:
+    if (folder / "config.yaml").exists():
+        resume(folder)
+    else:
+        start(settings, out=folder)
+
+
+def _forked(work: Callable[[], None], *, kill_after: float | None = None) -> int:
+    """Do the work in a child and return its exit code, negative for the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def every_write(folder: Path, settings: Settings) -> dict[str, object]:
+    """Kill before and after each durable write in turn, resume, and compare with an undisturbed run."""
+    counted = folder / "writes"
+
+    def undisturbed() -> None:
+        killer = _Killer(0, "never")
+        killer.install()
+        start(settings, out=folder / "whole")
+        counted.write_text(str(killer.count))
+
+    assert _forked(undisturbed) == 0
+    expected = fingerprint(folder / "whole")
+    writes = int(counted.read_text())
+    wrong = []
+    for at in range(1, writes + 1):
+        for when in ("before", "after"):
+            run = folder / f"{when}-{at}"
+
+            def killed(at: int = at, when: str = when, run: Path = run) -> None:
+                _Killer(at, when).install()
+                start(settings, out=run)
+
+            ended = _forked(killed)
+            again = _forked(lambda run=run: _carry_on(settings, run))
+            found = differences(expected, fingerprint(run)) if again == 0 else ["not resumed"]
+            if ended != -signal.SIGKILL or found:
+                wrong.append({"kill": f"{when} write {at}", "ended": ended, "differs": found})
+            shutil.rmtree(run, ignore_errors=True)
+    return {"writes": writes, "kills": 2 * writes, "wrong": wrong}
+
+
+def random_moments(folder: Path, settings: Settings, *, kills: int = 20) -> dict[str, object]:
+    """Kill one run again and again at random moments, then let it end, and compare."""
+    began = time.monotonic()
+    assert _forked(lambda: _carry_on(settings, folder / "whole") and None) == 0
+    whole = time.monotonic() - began
+    expected = fingerprint(folder / "whole")
+    draw = random.Random(0)
+    run = folder / "killed"
+    killed = 0
+    for _ in range(kills):
+        ended = _forked(lambda: _carry_on(settings, run), kill_after=draw.uniform(0, 2 * whole / kills))
+        killed += ended == -signal.SIGKILL
+    assert _forked(lambda: _carry_on(settings, run)) == 0
+    return {"kills": killed, "seconds": round(whole, 1), "wrong": differences(expected, fingerprint(run))}
+
+
+def main() -> None:
+    kind, folder = sys.argv[1], Path(sys.argv[2])
+    if kind == "every":
+        report = every_write(folder, tiny())
+    elif kind == "every-polyps":
+        report = every_write(folder, tiny_polyps(rounds=1, communication_rounds=1))
+    else:
+        longer = tiny(
+            rounds=3, communication_rounds=12, synthetic={"sites": 3, "train": 60, "test": 20, "classes": 5}
+        )
+        report = random_moments(folder, longer)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""What people get wrong, and what happens to machines: one sentence, exit code 2, nothing lost."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from feal import files
+from feal.experiment import start
+from feal.files import locked
+from tests.command import Command, Ended
+from tests.prepared import Spoil, write_prepared
+from tests.runs import differences, fingerprint, tiny
+
+SMALL = ["rounds=1", "communication_rounds=1", "budget=4"]
+
+
+def _refused(ended: Ended, *words: str) -> None:
+    assert ended.code == 2, (ended.out, ended.err)
+    lines = ended.err.strip().splitlines()
+    assert len(lines) == 1, ended.err
+    assert lines[0].startswith("Error: ")
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["demmo"], ["'demmo'", "'demo'"]),
+        (["demo", "strategy=fael"], ["'fael'", "'feal'"]),
+        (["demo", "training.lrr=1"], ["'training.lrr'", "'training.lr'"]),
+        (["demo", "budget=0"], ["budget=0"]),
+        (["demo", "selection.tau=2"], ["selection.tau=2"]),
+        (["demo", "rounds=-1"], ["rounds=-1"]),
+        (["demo", "quorum=9"], ["quorum of 9", "4 sites"]),
+        (["demo", "model=unet"], ["unet", "segmentation", "tiny-cnn"]),
+    ],
+)
+def test_bad_words(command: Command, tmp_path: Path, words: list[str], said: list[str]) -> None:
+    out = tmp_path / "run"
+    _refused(command("run", *words, "--out", out), *said)
+    assert not out.exists()
+
+
+def _all_one_class(images: np.ndarray, labels: np.ndarray) -> None:
+    labels[:] = 2
+
+
+def _label(value: int) -> Spoil:
+    def spoil(images: np.ndarray, labels: np.ndarray) -> None:
+        labels[5] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_all_one_class, ["site birch", "'blue'", "allow_single_class"]),
+        (_label(-1), ["birch-0005", "-1"]),
+        (_label(3), ["birch-0005", "3"]),
+    ],
+)
+def test_labels_that_nothing_can_be_learned_from(
+    command: Command, tmp_path: Path, spoil: Spoil, said: list[str]
+) -> None:
+    data = write_prepared(tmp_path / "data", spoil={"birch": spoil})
+    out = tmp_path / "run"
+    _refused(command("run", "demo", f"dataset={data}", *SMALL, "--out", out), *said)
+    assert not out.exists()
+
+
+def test_a_site_without_a_training_sample(command: Command, tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data", untrained=("birch",))
+    _refused(
+        command("run", "demo", f"dataset={data}", *SMALL, "--out", tmp_path / "run"), "birch", "no training sample"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_single_class_can_be_allowed(command: Command, tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data", spoil={"birch": _all_one_class})
+    words = [f"dataset={data}", *SMALL, "allow_single_class=true", "--out", tmp_path / "run"]
+    assert command("run", "demo", *words).code == 0
+
+
+def test_nan_in_an_image_names_the_sample(command: Command, tmp_path: Path) -> None:
+    def spoil(images: np.ndarray, labels: np.ndarray) -> None:
+        images[7, 0, 3, 3] = np.nan
+
+    data = write_prepared(tmp_path / "data", dtype="float16", spoil={"birch": spoil})
+    out = tmp_path / "run"
+    ended = command("run", "demo", f"dataset={data}", *SMALL, "rounds=2", "--out", out)
+    _refused(ended, "birch-0007", "birch")
+    assert "birch-0007" in (out / "sites" / "birch" / "problem.txt").read_text()
+    assert (out / "state.json").exists()
+
+
+def test_all_evidence_zero_is_said_and_selection_still_works(command: Command, tmp_path: Path) -> None:
+    # A learning rate that does not move the weights, from a network whose logits are never above zero.
+    words = ["training.lr=1e-12", "evidence.lambda=0", "rounds=2", "communication_rounds=1", "budget=4"]
+    data = write_prepared(tmp_path / "data", blank=True)
+    ended = command("run", "demo", f"dataset={data}", *words, "seed=4", "--out", tmp_path / "run")
+    assert ended.code == 0
+    if "100 %" in ended.out:
+        assert "no evidence for any class" in ended.out
+
+
+def test_a_budget_above_the_pool_is_capped_and_said_once(command: Command, tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data", samples=20)
+    words = ["budget=500", "rounds=2", "communication_rounds=1"]
+    ended = command("run", "demo", f"dataset={data}", *words, "--out", tmp_path / "run")
+    assert ended.code == 0
+    for site in ("alder", "birch"):
+        assert ended.out.count(f"Site {site} may give") == 1
+
+
+def test_a_budget_that_comes_to_nothing(command: Command, tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data", samples=20)
+    _refused(
+        command("run", "demo", f"dataset={data}", "budget=0.01", "--out", tmp_path / "run"), "no label at all"
+    )
+
+
+def test_a_folder_that_holds_another_run(command: Command, tmp_path: Path) -> None:
+    start(tiny(rounds=1), out=tmp_path / "run")
+    before = fingerprint(tmp_path / "run")
+    _refused(command("run", "demo", "--out", tmp_path / "run"), "holds a run already", "feal resume")
+    assert differences(before, fingerprint(tmp_path / "run")) == []
+
+
+def test_a_folder_that_holds_something_else(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    _refused(command("run", "demo", "--out", tmp_path), "is not empty")
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_resume_where_there_is_no_run(command: Command, tmp_path: Path) -> None:
+    _refused(command("resume", tmp_path), "holds no run")
+    _refused(command("show", tmp_path / "nowhere"), "holds no run")
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """A finished run of one round."""
+    return start(tiny(rounds=1), out=tmp_path / "run").folder
+
+
+def test_only_rounds_may_change(command: Command, finished: Path) -> None:
+    _refused(command("resume", finished, "seed=2"), "seed", "only rounds")
+    _refused(command("resume", finished, "rounds=0"), "rounds=0")
+    _refused(command("resume", finished, "rounds=many"), "rounds=many")
+    assert command("resume", finished, "rounds=2").code == 0
+    _refused(command("resume", finished, "rounds=1"), "2 rounds already")
+
+
+def test_a_config_edited_between_run_and_resume(command: Command, finished: Path) -> None:
+    path = finished / "config.yaml"
+    content = path.read_text()
+    settings = yaml.safe_load(content)
+    settings["training"]["lr"] = 0.5
+    path.write_text(yaml.safe_dump(settings))
+    _refused(command("resume", finished, "rounds=2"), "training.lr", "0.5", "put it back")
+    path.write_text(content.replace("seed: 0", "seed: many"))
+    _refused(command("resume", finished, "rounds=2"), "'seed'", "put it back")
+    path.write_text("{")
+    _refused(command("resume", finished, "rounds=2"), "config.yaml", "YAML")
+    path.write_text(content)
+    assert command("resume", finished, "rounds=2").code == 0
+
+
+@pytest.mark.parametrize("how", ["cut", "altered", "gone"])
+@pytest.mark.parametrize(
+    "which", ["weights/round-001", "weights/initial", "sites/*/models/local", "sites/*/models/optimizer"]
+)
+def test_a_damaged_checkpoint(command: Command, finished: Path, which: str, how: str) -> None:
+    path = next(finished.glob(f"{which}*"))
+    whole = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(whole[: len(whole) // 2] if how == "cut" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    ended = command("resume", finished, "rounds=2")
+    if which.endswith("optimizer"):
+        # Adam begins anew in every round, so the next one does not need the old moments.
+        assert ended.code == 0
+        return
+    _refused(ended, path.name, "damaged")
+    path.write_bytes(whole)
+    assert command("resume", finished).code == 0
+
+
+def test_a_damaged_state_or_log(command: Command, finished: Path) -> None:
+    for name in ("state.json", "metrics.jsonl"):
+        path = finished / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-20])
+        _refused(command("resume", finished, "rounds=2"), name, "damaged")
+        path.write_bytes(whole)
+    assert command("resume", finished, "rounds=2").code == 0
+
+
+def test_a_damaged_site_database(command: Command, finished: Path) -> None:
+    path = next(finished.glob("sites/*/site.sqlite"))
+    whole = path.read_bytes()
+    path.write_bytes(b"\0" * len(whole))
+    _refused(command("resume", finished, "rounds=2"), "site.sqlite")
+    path.write_bytes(whole)
+    assert command("resume", finished, "rounds=2").code == 0
+
+
+def test_two_processes_on_one_folder(command: Command, finished: Path) -> None:
+    with locked(finished):
+        _refused(command("resume", finished), f"Process {os.getpid()}")
+        assert "working on it now" in command("show", finished).out
+
+
+def test_data_that_changed_since(command: Command, tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data")
+    out = tmp_path / "run"
+    assert command("run", "demo", f"dataset={data}", *SMALL, "--out", out).code == 0
+    for path in sorted(data.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    data.rmdir()
+    write_prepared(data, samples=25)
+    _refused(command("resume", out, "rounds=2"), "changed since the run began")
+
+
+@pytest.mark.parametrize("write", [1, 4, 9, 17])
+def test_a_full_disk(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
+    whole = start(tiny(), out=tmp_path / "whole").folder
+    count = 0
+    publish = files.publish
+
+    def full(temporary: Path, final: Path) -> None:
+        nonlocal count
+        count += 1
+        if count >= write:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        publish(temporary, final)
+
+    words = [f"{key}={value}" for key, value in _flat_tiny().items()]
+    monkeypatch.setattr(files, "publish", full)
+    _refused(command("run", "demo", *words, "--out", tmp_path / "run"), "no space left", "repeat the command")
+    monkeypatch.setattr(files, "publish", publish)
+    again = command("resume" if (tmp_path / "run").exists() else "run", *_again(tmp_path / "run", words))
+    assert again.code == 0, again.err
+    assert differences(fingerprint(whole), fingerprint(tmp_path / "run")) == []
+
+
+def _again(folder: Path, words: list[str]) -> list[object]:
+    return [folder] if folder.exists() else ["demo", *words, "--out", folder]
+
+
+def _flat_tiny() -> dict[str, object]:
+    from feal.config.overrides import flatten
+    from tests.runs import TINY
+
+    return flatten(TINY)

@@ -1,0 +1,53 @@
+"""Small prepared data sets with known content, and what can be wrong with them afterwards."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from feal.data import PreparedWriter
+
+Spoil = Callable[[np.ndarray, np.ndarray], None]
+"""Changes a written site's images [n, 3, 32, 32] and labels [n]."""
+
+
+def write_prepared(
+    root: Path,
+    *,
+    samples: int = 30,
+    dtype: str = "uint8",
+    blank: bool = False,
+    untrained: tuple[str, ...] = (),
+    spoil: Mapping[str, Spoil] | None = None,
+) -> Path:
+    """Two sites of three classes; a fifth of the samples are the test part, all of it at `untrained` sites."""
+    with PreparedWriter(
+        root,
+        name="blocks",
+        task="classification",
+        classes=("red", "green", "blue"),
+        channels=3,
+        height=32,
+        width=32,
+        dtype=dtype,
+    ) as writer:
+        for number, name in enumerate(("alder", "birch")):
+            draw = np.random.default_rng(number)
+            labels = np.arange(samples) % 3
+            pixels = draw.random((samples, 3, 32, 32)) * (0 if blank else 0.5)
+            pixels[np.arange(samples), labels] += 0 if blank else 0.5
+            images = (pixels * 255).astype(np.uint8) if dtype == "uint8" else pixels.astype(dtype)
+            tested = [name in untrained or index % 5 == 4 for index in range(samples)]
+            writer.site(name).append(
+                ids=[f"{name}-{index:04}" for index in range(samples)],
+                images=images,
+                truth=labels.astype(np.int16),
+                splits=["test" if test else "train" for test in tested],
+            )
+    for name, change in (spoil or {}).items():
+        images = np.load(root / name / "images.npy", mmap_mode="r+")
+        labels = np.load(root / name / "truth.npy", mmap_mode="r+")
+        change(images, labels)
+        images.flush()
+        labels.flush()
+    return root

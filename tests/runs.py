@@ -1,0 +1,71 @@
+"""Small runs, and everything of a run that must be the same bits."""
+
+import hashlib
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from feal.config import load
+from feal.settings import Settings
+
+TINY = {
+    "synthetic": {"sites": 2, "train": 40, "test": 16, "classes": 5},
+    "rounds": 2,
+    "communication_rounds": 2,
+    "budget": 5,
+    "training": {"batch_size": 4, "local_epochs": 1},
+}
+TINY_POLYPS = {
+    **TINY,
+    "dataset": "synthetic-polyps",
+    "model": "unet",
+    "synthetic": {"sites": 2, "train": 12, "test": 4, "size": 32},
+    "budget": 3,
+}
+
+
+def tiny(**changes: Any) -> Settings:
+    """A run of a second: two sites, two rounds of two communication rounds."""
+    return load("demo", {**TINY, **changes})
+
+
+def tiny_polyps(**changes: Any) -> Settings:
+    """The same for segmentation."""
+    return load("demo", {**TINY_POLYPS, **changes})
+
+
+def fingerprint(folder: Path) -> dict[str, Any]:
+    """Everything a run leaves but for times of day and durations."""
+    prints: dict[str, Any] = {"summary": _timeless(json.loads((folder / "summary.json").read_text()))}
+    log = (folder / "metrics.jsonl").read_text().splitlines()
+    prints["metrics"] = [_timeless(json.loads(line)) for line in log]
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.suffix in (".safetensors", ".csv", ".yaml"):
+            prints[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        elif path.suffix == ".sqlite":
+            prints[name] = labels(path)
+        elif path.is_file() and path.suffix == ".part":
+            prints[name] = "left over"
+    return prints
+
+
+def labels(database: Path) -> list[tuple[Any, ...]]:
+    """Queries and answers of a site, without times."""
+    connection = sqlite3.connect(database)
+    columns = "sample, round, rank, score, model, label, mask, answered_by, corrected"
+    rows = connection.execute(f"SELECT {columns} FROM labels ORDER BY sample").fetchall()
+    connection.close()
+    return rows
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """What two runs differ in."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _timeless(entry) for key, entry in value.items() if key != "seconds"}
+    return [_timeless(entry) for entry in value] if isinstance(value, list) else value
