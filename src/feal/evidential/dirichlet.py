@@ -120,7 +120,7 @@ def kl_to_uniform(alpha: Tensor, dim: int = 1, *, dtype: torch.dtype = torch.flo
     >>> kl_to_uniform(torch.tensor([[1.0, 1.0], [10.0, 1.0]]))
     tensor([0.0000, 1.4026], dtype=torch.float64)
     """
-    return -_entropy(alpha, dim, dtype) - math.lgamma(alpha.shape[dim])
+    return (0.0 - math.lgamma(alpha.shape[dim])) - _entropy(alpha, dim, dtype)
 
 
 def uncertainties(alpha: Tensor, dim: int = 1) -> tuple[Tensor, Tensor]:

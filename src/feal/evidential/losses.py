@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from feal.evidential.dice import soft_dice
-from feal.evidential.dirichlet import concentration, expected_probability, kl_to_uniform
+from feal.evidential.dirichlet import concentration, kl_to_uniform
 from feal.evidential.targets import class_index, full_precision
 from feal.evidential.weights import weight_of
 
@@ -50,8 +52,12 @@ class EvidentialLoss(nn.Module):
         """The loss of the task, from the concentration [N, C, ...] and the true classes [N, 1, ...]."""
         raise NotImplementedError
 
+    def divergence(self, alpha: Tensor) -> Tensor:
+        """KL(Dir(alpha) || Dir(1)) [N, ...] in alpha's dtype."""
+        return kl_to_uniform(alpha, dtype=alpha.dtype)
+
     def _regulariser(self, logits: Tensor, alpha: Tensor, index: Tensor, step: float) -> Tensor:
-        misleading = kl_to_uniform(alpha.scatter(1, index, 1.0), dtype=alpha.dtype)
+        misleading = self.divergence(alpha.scatter(1, index, 1.0))
         strength = alpha.detach().sum(1)
         correct = logits.gather(1, index).squeeze(1) * (alpha.shape[1] / strength)
         return (self._factor(step) * misleading - correct).mean()
@@ -95,6 +101,17 @@ class EvidentialCrossEntropy(EvidentialLoss):
             surprise = surprise * weight_of(alpha, self.class_weight)[index]
         return surprise.mean()
 
+    def divergence(self, alpha: Tensor) -> Tensor:
+        """As published, term by term and in this order: float32 gradients then are those of the authors' code.
+
+        They carry its rounding, 1e-5 at evidence 1e3. On single samples the price, three times that of
+        `kl_to_uniform`, is of no account.
+        """
+        total = alpha.sum(1, keepdim=True)
+        volume = torch.lgamma(total).squeeze(1) - math.lgamma(alpha.shape[1]) - torch.lgamma(alpha).sum(1)
+        slope = (alpha - 1.0) * (torch.digamma(alpha) - torch.digamma(total))
+        return volume + slope.sum(1)
+
 
 class EvidentialDice(EvidentialLoss):
     """The soft Dice loss of the expected probability with its variance, regularised as in `EvidentialLoss`.
@@ -115,6 +132,7 @@ class EvidentialDice(EvidentialLoss):
         super().__init__(lambda_, annealing, activation=activation, squared=squared)
 
     def task(self, alpha: Tensor, index: Tensor) -> Tensor:
-        probability = expected_probability(alpha)
-        variance = probability * (1.0 - probability) / (alpha.sum(1, keepdim=True) + 1.0)
+        strength = alpha.sum(1, keepdim=True)
+        probability = alpha / strength
+        variance = probability * (1.0 - probability) / (strength + 1.0)
         return soft_dice(probability, index, variance)

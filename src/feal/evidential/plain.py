@@ -31,7 +31,7 @@ class PlainCrossEntropy(nn.Module):
         self.class_weight: Tensor | None
         self.register_buffer("class_weight", class_weight)
 
-    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:  # noqa: ARG002
+    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
         logits = full_precision(logits)
         weight = None if self.class_weight is None else weight_of(logits, self.class_weight)
         return F.cross_entropy(logits, class_index(logits, target).squeeze(1), weight)
@@ -58,7 +58,7 @@ class BalancedCrossEntropy(nn.Module):
         self.register_buffer("offset", checked_counts(counts).log())
         self._left_out = bool(self.offset.isinf().any())
 
-    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:  # noqa: ARG002
+    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
         logits = full_precision(logits)
         index = class_index(logits, target)
         offset = weight_of(logits, self.offset)
@@ -82,6 +82,6 @@ class PlainDice(nn.Module):
     tensor(0.3333)
     """
 
-    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:  # noqa: ARG002
+    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
         logits = full_precision(logits)
         return soft_dice(torch.softmax(logits, 1), class_index(logits, target))

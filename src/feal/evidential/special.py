@@ -3,7 +3,7 @@
 torch's float64 digamma and lgamma take 11 to 23 ns a number on a CPU, ten of them a pixel, which a small U-Net
 does not hide; and differences of lgamma cancel at large evidence. Both functions here are a rational fit in
 elementary operations, and nothing cancels. The coefficients are minimax fits (least squares with Lawson's
-weights) to mpmath's values on [1, 1e9] with the right limit beyond; tests/evidential/test_special.py measures them.
+weights) to mpmath's values on [1, 1e9], right in the limit; tests/evidential/test_special.py measures them.
 """
 
 from __future__ import annotations

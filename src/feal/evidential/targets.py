@@ -11,7 +11,7 @@ __all__ = ["class_index", "full_precision"]
 def class_index(logits: Tensor, target: Tensor) -> Tensor:
     """The targets as an index into the class dimension of the logits, checked.
 
-    Shapes: logits [N, C, ...]; target [N, ...] or [N, 1, ...], any integer dtype; the result is [N, 1, ...], int64.
+    Shapes: logits [N, C, ...]; target [N, ...] or [N, 1, ...], any integer dtype; int64 [N, 1, ...].
     Errors: ValueError for no samples, a target that is not integer, of another shape, or outside 0 .. C - 1.
 
     >>> class_index(torch.zeros(2, 3), torch.tensor([2, 0])).tolist()

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 
-from feal.annotation import ANNOTATORS, Answer, Query, as_label
+from feal.annotation import ANNOTATORS, Annotator, Answer, Query, as_label
 from feal.data import PreparedSet, open_truth
 from feal.federation import messages
 from feal.federation.evaluation import evaluate
+from feal.federation.labelled import answered_counts, class_counts, targets
 from feal.federation.objective import objective
 from feal.federation.querying import Pool, allowance, select, select_first
 from feal.federation.records import write_choice
@@ -93,7 +93,7 @@ class Duties:
             trained = train(
                 network,
                 read=lambda batch: self._site.read(rows[batch.numpy()]),
-                targets=self._targets(),
+                targets=targets(self._store, context.task),
                 objective=objective(
                     self._settings,
                     task=context.task,
@@ -127,7 +127,7 @@ class Duties:
         with self._timed("select"):
             choice = self._select(request, context, networks)
         queries = self._queries(choice, request)
-        answers = ANNOTATORS.get(self._settings.annotator)(self._site).ask(queries)
+        answers = self._annotator().ask(queries)
         own = networks["local"] is not networks["global"]
         return self._asked(
             request,
@@ -156,7 +156,7 @@ class Duties:
             address = self._address("first labels", request)
             choice = select_first(train_ids, context, budget=budget, address=address)
             queries = self._queries(choice, request)
-            answers = ANNOTATORS.get(self._settings.annotator)(self._site).ask(queries)
+            answers = self._annotator().ask(queries)
         return self._asked(request, context, choice, queries, answers, statistics=None, local="none")
 
     def _asked(
@@ -177,7 +177,7 @@ class Duties:
             site=self._name,
             statistics=statistics,
             labelled=len(self._store.labelled()) + len(answers),
-            class_counts=self._shared(context.site_counts + _counts(answers, context.classes)),
+            class_counts=self._shared(context.site_counts + answered_counts(answers, context.classes)),
             local_model=local,
             asked=len(queries),
             answered=len(answers),
@@ -190,13 +190,13 @@ class Duties:
 
     def _collect(self, request: messages.Labels) -> Done:
         pending = self._store.pending()
-        answers = ANNOTATORS.get(self._settings.annotator)(self._site).poll(pending)
+        answers = self._annotator().poll(pending)
         context = self._context(None)
         reply = messages.LabelsReply(
             key=request.key,
             site=self._name,
             labelled=len(self._store.labelled()) + len(answers),
-            class_counts=self._shared(context.site_counts + _counts(answers, context.classes)),
+            class_counts=self._shared(context.site_counts + answered_counts(answers, context.classes)),
             answered=len(answers),
             pending=len(pending) - len(answers),
         )
@@ -244,6 +244,9 @@ class Duties:
                 device=self._device,
             )
 
+    def _annotator(self) -> Annotator:
+        return ANNOTATORS.get(self._settings.annotator)(self._site)
+
     def _network(self, weights: dict[str, torch.Tensor]) -> Network:
         network = build_model(
             self._settings.model,
@@ -265,7 +268,7 @@ class Duties:
         return self._read(file) if file is not None and self._memory.optimizer_round == round_ else None
 
     def _context(self, total: list[int] | None) -> Context:
-        counts = self._site_counts()
+        counts = class_counts(self._store, self._set.task, len(self._set.classes))
         assert self._settings.loss is not None
         return Context(
             task=self._set.task,
@@ -277,19 +280,6 @@ class Duties:
             loss=self._settings.loss,
             query_model=self._settings.query_model,
         )
-
-    def _site_counts(self) -> torch.Tensor:
-        total = torch.zeros(len(self._set.classes), dtype=torch.float64)
-        if self._set.task == "classification":
-            return total + _count(self._store.class_labels(), len(total))
-        for mask in self._store.masks():
-            total += _count(mask, len(total))
-        return total
-
-    def _targets(self) -> torch.Tensor:
-        if self._set.task == "classification":
-            return torch.from_numpy(self._store.class_labels())
-        return torch.from_numpy(np.stack(list(self._store.masks()))).long()
 
     def _shared(self, counts: torch.Tensor) -> list[int] | None:
         return [int(count) for count in counts.tolist()] if self._settings.share_counts else None
@@ -322,14 +312,3 @@ def _device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
-
-
-def _count(labels: np.ndarray, classes: int) -> torch.Tensor:
-    return torch.from_numpy(np.bincount(labels.ravel(), minlength=classes)).double()
-
-
-def _counts(answers: Sequence[Answer], classes: int) -> torch.Tensor:
-    total = torch.zeros(classes, dtype=torch.float64)
-    for answer in answers:
-        total += _count(np.asarray(answer.label), classes)
-    return total

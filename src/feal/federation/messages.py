@@ -179,11 +179,15 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def encode(message: Message) -> bytes:
-    """A message as bytes."""
-    fields = json.dumps(message.model_dump(exclude={"weights"}), allow_nan=False)
+    """A message as bytes, the same for the same message."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (message.weights or {}).items()}
-    metadata = {"kind": message.kind, "fields": fields, "weights": str(int(message.weights is not None))}
-    return encode_tensors(tensors, metadata=metadata)
+    content = {
+        "kind": message.kind,
+        "fields": message.model_dump(exclude={"weights"}),
+        "weights": message.weights is not None,
+    }
+    # One entry only: safetensors writes several in an order that changes from call to call.
+    return encode_tensors(tensors, metadata={"message": json.dumps(content, allow_nan=False)})
 
 
 def decode_request(data: bytes) -> Request:
@@ -199,11 +203,9 @@ def decode_reply(data: bytes) -> Reply:
 def _decode(data: bytes, kinds: Mapping[str, type[AnyMessage]]) -> AnyMessage:
     try:
         length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
-        fields = json.loads(metadata["fields"])
-        if metadata["weights"] == "1":
-            fields["weights"] = decode_tensors(data)
-        return kinds[metadata["kind"]](**fields)
+        content = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["message"])
+        weights = decode_tensors(data) if content["weights"] else None
+        return kinds[content["kind"]](**content["fields"], weights=weights)
     except (KeyError, TypeError, ValueError, SafetensorError, ValidationError) as error:
         raise FealError(
             f"A message could not be read ({type(error).__name__}): are all versions the same?"

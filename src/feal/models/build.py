@@ -41,9 +41,7 @@ def _check_task(name: str, task: Task) -> None:
     offered = MODELS.get(name).task
     if offered != task:
         fitting = ", ".join(models_for(task)) or "none"
-        raise FealError(
-            f"The model '{name}' is for {offered}, not for {task}: the models that fit are {fitting}."
-        )
+        raise FealError(f"The model '{name}' is for {offered}, not for {task}: the models that fit are {fitting}.")
 
 
 def _check_at_least(fewest: int, number: int, *, what: str) -> None:

@@ -37,23 +37,23 @@ class Cosines:
     def __len__(self) -> int:
         return len(self.features)
 
-    def units(self, rows: Rows) -> Tensor:
+    def units(self, rows: Tensor) -> Tensor:
         """The rows at length 1 in float32."""
         if self.wild:
             return self._exact_units(rows).float()
-        return self.features[rows].float() * self.inverse[rows, None]
+        return self._take(rows).float().mul_(self.inverse[rows, None])
 
     def by_row(self, units: Tensor, rows: Rows) -> Tensor:
         """Quick cosines [len(units), len(rows)], each within `margin` of the truth."""
         if self.wild:
-            return product(units, self.units(rows))
-        return product(units, self.features[rows].float()).mul_(self.inverse[rows])
+            return product(units, self._exact_units(rows).float())
+        return product(units, self._take(rows).float()).mul_(self.inverse[rows])
 
     def by_column(self, rows: Rows, units: Tensor) -> Tensor:
         """The transpose of `by_row`, the faster way round for a handful of units."""
         if self.wild:
-            return product(self.units(rows), units)
-        return product(self.features[rows].float(), units).mul_(self.inverse[rows, None])
+            return product(self._exact_units(rows).float(), units)
+        return product(self._take(rows).float(), units).mul_(self.inverse[rows, None])
 
     def exact(self, left: Tensor, right: Tensor) -> Tensor:
         """Float64 cosines of the pairs (left[k], right[k]); equal rows give equal cosines, to the last bit."""
@@ -71,8 +71,12 @@ class Cosines:
         units = self._exact_units(rows)
         return (units[position[0]] * units[position[1]]).sum(-1)[: len(left)]
 
+    def _take(self, rows: Rows) -> Tensor:
+        # Twice as fast as an index in brackets; a slice stays a view.
+        return self.features[rows] if isinstance(rows, slice) else self.features.index_select(0, rows)
+
     def _exact_units(self, rows: Rows) -> Tensor:
-        numbers = self.features[rows].double()
+        numbers = self._take(rows).double()
         if self.wild:
             numbers = numbers / numbers.abs().amax(1, keepdim=True).clamp_min_(TINY)
         return normalize(numbers, dim=1, eps=TINY)

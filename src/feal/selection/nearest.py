@@ -51,7 +51,7 @@ class Nearest:
 
     def _doubtful(self, race: Race, where: Tensor | None) -> Lists:
         """The lists of rows whose n-th nearest is too close to tau or to the next one for quick cosines."""
-        if not len(race.rows):
+        if not race.rows.numel():
             return {}
         cut = race.ranked(self.n).clamp_min(self.tau) - 2 * self.cosines.margin
         short = race.dropped >= cut
@@ -94,10 +94,12 @@ class Race:
         best = cosines.topk(min(kept, cosines.shape[1]), dim=1)
         names = best.indices + chunk.start if isinstance(chunk, slice) else chunk[best.indices]
         values, names = torch.cat((self.values, best.values), 1), torch.cat((self.names, names), 1)
-        self.values, order = values.topk(min(kept, values.shape[1]), dim=1)
-        self.names = names.gather(1, order)
-        if max(cosines.shape[1], values.shape[1]) > kept:
-            self.dropped = self.values[:, -1]
+        if self.values.shape[1]:
+            values, order = values.topk(min(kept, values.shape[1]), dim=1)
+            names = names.gather(1, order)
+        if values.shape[1] < self.values.shape[1] + cosines.shape[1]:
+            self.dropped = values[:, -1]
+        self.values, self.names = values, names
 
     def select(self, these: Tensor) -> None:
         """Goes on with some of the rows."""
@@ -110,7 +112,7 @@ class Race:
     def ranked(self, place: int) -> Tensor:
         """The cosine at a place, counted from 1; NOTHING where there are fewer contenders."""
         if place > self.values.shape[1]:
-            return torch.full((len(self.rows),), NOTHING)
+            return self.values.new_full((self.rows.numel(),), NOTHING)
         return self.values[:, place - 1]
 
 

@@ -18,6 +18,9 @@ SURVEYED = 64  # anchors in one pass over the pool: a matrix product is at full 
 SAMPLE = 512  # pool samples that tell a crowded ball from a sparse one
 CROWDED = 1 / 16  # share of the pool from which on a ball is no saving
 WIDE = 0.5  # below this threshold (60 degrees) a ball holds most of any pool
+MERGED = 2**16  # pairs up to which one product for several balls is cheaper than one for each
+
+Search = tuple[Tensor, Tensor]  # rows, and the samples to look at for their neighbours
 
 
 class Neighbours:
@@ -28,11 +31,11 @@ class Neighbours:
     """
 
     def __init__(self, cosines: Cosines, n: int, tau: float) -> None:
-        self._cosines, self._tau = cosines, tau
+        self._cosines, self._size, self._tau = cosines, len(cosines), tau
         self._nearest = Nearest(cosines, n, tau)
         self._pool = first_copies(cosines.features, cosines.norms, n + 1)
         self._known: Lists = {}
-        self._answered = torch.zeros(len(cosines), dtype=torch.bool)
+        self._answered = torch.zeros(self._size, dtype=torch.bool)
         self._balls: dict[int, Tensor | None] = {}  # None: crowded, look at the whole pool
         self._room = cosines.features.numel() // 8  # all balls together stay within half a copy of the pool
         slack = 4 * cosines.margin
@@ -46,60 +49,85 @@ class Neighbours:
         """
         asked = list(zip(candidates.tolist(), anchors.tolist(), strict=True))
         self._survey(sorted({anchor for name, anchor in asked if name not in self._known} - self._balls.keys()))
-        for anchor, places in self._unanswered(asked).items():
-            where = self._pool if anchor is None else self._balls[anchor]
-            self._known |= self._nearest.lists(candidates[places], where, bars[places])
+        by_ball, rest = self._unanswered(asked)
+        self._answer([(candidates[places], ball) for ball, places in by_ball])
+        if rest:
+            self._known |= self._nearest.lists(candidates[rest], self._pool, bars[rest])
         return {name: self._known.pop(name) for name, _ in asked if name in self._known}
 
-    def _unanswered(self, asked: list[tuple[int, int]]) -> dict[int | None, list[int]]:
-        """The places of those asked for without a list, by the ball to look into; None is the whole pool."""
-        places: dict[int | None, list[int]] = defaultdict(list)
+    def _unanswered(self, asked: list[tuple[int, int]]) -> tuple[list[tuple[Tensor, list[int]]], list[int]]:
+        """The places of those without a list: by the ball to look into, and those that need the whole pool."""
+        places: dict[int, list[int]] = defaultdict(list)
+        rest = []
         for place, (name, anchor) in enumerate(asked):
             if name not in self._known:
-                places[None if self._balls[anchor] is None else anchor].append(place)
-        return places
+                (rest if self._balls[anchor] is None else places[anchor]).append(place)
+        return [(ball, places[a]) for a in places if (ball := self._balls[a]) is not None], rest
+
+    def _answer(self, searches: list[Search]) -> None:
+        for rows, where in merged(searches):
+            self._known |= self._nearest.lists(rows, where)
 
     def _survey(self, anchors: list[int]) -> None:
         """Finds the balls of new anchors."""
         self._balls |= dict.fromkeys(anchors)
         for part in self._sparse(torch.tensor(anchors, dtype=torch.int64)).split(SURVEYED):
-            for anchor, ball, cosines in self._drawn(part):
-                self._keep(anchor, ball, cosines)
+            self._answer([search for drawn in self._drawn(part) if (search := self._keep(*drawn))])
 
     def _sparse(self, anchors: Tensor) -> Tensor:
         """The anchors whose ball is a small part of the pool, judged by a sample of it."""
-        if self._tau < WIDE or not len(anchors):
+        if self._tau < WIDE or not anchors.numel():
             return anchors[:0]
-        sample = slice(0, None, -(-len(self._cosines) // SAMPLE))
+        sample = slice(0, None, -(-self._size // SAMPLE))
         inside = self._cosines.by_column(sample, self._cosines.units(anchors)) >= self._edge
         return anchors[inside.float().mean(0) <= CROWDED]
 
     def _drawn(self, anchors: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Each anchor with its ball, ascending, and the members' cosines to it."""
         units = self._cosines.units(anchors)
-        pieces = chunks(self._pool, len(self._cosines), LAST_CHUNK)
-        found = [self._inside(chunk, units) for chunk in pieces]
+        found = [self._inside(chunk, units) for chunk in chunks(self._pool, self._size, LAST_CHUNK)]
         column, member, cosine = (torch.cat(parts) for parts in zip(*found, strict=True))
         order = column.argsort(stable=True)
-        sizes = column.bincount(minlength=len(anchors)).tolist()
+        sizes = column.bincount(minlength=anchors.numel()).tolist()
         yield from zip(anchors.tolist(), member[order].split(sizes), cosine[order].split(sizes), strict=True)
 
     def _inside(self, chunk: Rows, units: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The pairs inside a ball as three vectors: number of the anchor, member, cosine."""
         cosines = self._cosines.by_column(chunk, units).numpy().ravel()
         flat = np.flatnonzero(cosines >= self._edge)  # numpy is ten times faster at this than torch
-        row, column = (torch.from_numpy(part) for part in np.divmod(flat, len(units)))
+        row, column = (torch.from_numpy(part) for part in np.divmod(flat, units.shape[0]))
         member = row + chunk.start if isinstance(chunk, slice) else chunk[row]
         return column, member, torch.from_numpy(cosines[flat])
 
-    def _keep(self, anchor: int, ball: Tensor, cosines: Tensor) -> None:
-        """Remembers a ball, and answers for all near the anchor if that costs no more than the pass did."""
-        if len(ball) > min(self._room, 2 * CROWDED * len(self._cosines)):
-            return
+    def _keep(self, anchor: int, ball: Tensor, cosines: Tensor) -> Search | None:
+        """Remembers a ball; the search for all near the anchor, if it costs no more than the pass did."""
+        if ball.numel() > min(self._room, 2 * CROWDED * self._size):
+            return None
         self._balls[anchor] = ball
-        self._room -= len(ball)
+        self._room -= ball.numel()
         near = ball[cosines >= self._near]
-        if len(near) * len(ball) <= len(self._cosines):
-            near = near[~self._answered[near]]
-            self._answered[near] = True
-            self._known |= self._nearest.lists(near, ball)
+        if near.numel() * ball.numel() > self._size:
+            return None
+        near = near[~self._answered[near]]
+        self._answered[near] = True
+        return near, ball
+
+
+def merged(searches: list[Search]) -> Iterator[Search]:
+    """The same searches in fewer pieces: to look at more samples than needed does no harm."""
+    batch: list[Search] = []
+    rows = columns = 0
+    for search in searches:
+        rows, columns = rows + search[0].numel(), columns + search[1].numel()
+        if batch and rows * columns > MERGED:
+            yield _union(batch)
+            batch, rows, columns = [], search[0].numel(), search[1].numel()
+        batch.append(search)
+    if batch:
+        yield _union(batch)
+
+
+def _union(batch: list[Search]) -> Search:
+    if len(batch) == 1:
+        return batch[0]
+    return torch.cat([rows for rows, _ in batch]), torch.cat([where for _, where in batch]).unique()

@@ -71,6 +71,8 @@ def _check(scores: Tensor, features: Tensor, budget: int, n: int, tau: float, ru
 
 def _filled(chosen: Tensor, order: Tensor, budget: int) -> tuple[Tensor, int]:
     missing = budget - len(chosen)
+    if not missing:
+        return chosen, 0
     left = torch.ones(len(order), dtype=torch.bool)
     left[chosen] = False
     return torch.cat((chosen, order[left[order]][:missing])), missing
@@ -104,36 +106,36 @@ class _Walk:
 
     def _decide(self, block: Tensor, blockers: Lists) -> None:
         """Accepts each candidate in turn unless one of its blockers has been accepted."""
-        first = len(self._chosen)
+        first, missing = len(self._chosen), self._budget - len(self._chosen)
         places = []
         for place, name in enumerate(block.tolist()):
-            if len(self._chosen) == self._budget:
-                break
             if self._taken.isdisjoint(blockers.get(name, ())):
                 self._chosen.append(name)
                 self._taken.add(name)
                 places.append(first + place)
-        self._units[first : len(self._chosen)] = self._units[places]
+                if len(places) == missing:
+                    return
+        self._units[first : first + len(places)] = self._units[places]
 
     def _blockers(self, block: Tensor) -> Lists:
         """For each candidate the samples that rule it out if they are accepted; nothing for most."""
         cosines, names = self._to_earlier(block)
-        touching = cosines >= self._tau - self._cosines.margin
-        touched = touching.any(1)
-        if not touched.any():
+        touching = cosines.numpy() >= np.float32(self._tau - self._cosines.margin)
+        touched = np.flatnonzero(touching.any(1))
+        if not touched.size:
             return {}
         candidates, cosines = block[touched], cosines[touched]
-        anchors = names[touching[touched].byte().argmax(1)]  # the earliest: most often one that is known
+        anchors = names[touching[touched].argmax(1)]  # the earliest: most often one that is known
         if self._rule == "all":
             return self._among_all(candidates, anchors, cosines, names)
         return self._lists.find(candidates, anchors, bars=cosines.amax(1))
 
     def _to_earlier(self, block: Tensor) -> tuple[Tensor, Tensor]:
         """Quick cosines of the block's samples to all that is chosen or comes earlier in it, and their names."""
-        first, last = len(self._chosen), len(self._chosen) + len(block)
+        first, last = len(self._chosen), len(self._chosen) + block.numel()
         self._units[first:last] = self._cosines.units(block)
         cosines = product(self._units[first:last], self._units[:last])
-        later = torch.ones((len(block), len(block)), dtype=torch.bool).triu_()
+        later = torch.ones((last - first, last - first), dtype=torch.bool).triu_()
         cosines[:, first:].masked_fill_(later, NOTHING)
         return cosines, torch.cat((torch.tensor(self._chosen, dtype=torch.int64), block))
 

@@ -39,7 +39,7 @@ _CAMERAS = {
     ),
     "birch": Camera(
         cast=(0.86, 0.98, 1.12), contrast=0.74, gamma=0.8, saturation=0.75,
-        blur=0.6, noise=0.01, grain=0.0, vignette=0.15, zoom=0.84,
+        blur=0.5, noise=0.01, grain=0.0, vignette=0.15, zoom=0.84,
     ),
     "cedar": Camera(
         cast=(1.12, 0.93, 0.74), contrast=1.22, gamma=1.25, saturation=1.15,
@@ -47,7 +47,7 @@ _CAMERAS = {
     ),
     "dogwood": Camera(
         cast=(1.06, 0.86, 1.02), contrast=0.92, gamma=1.15, saturation=0.6,
-        blur=0.0, noise=0.045, grain=0.0, vignette=0.4, zoom=1.25,
+        blur=0.0, noise=0.035, grain=0.0, vignette=0.4, zoom=1.25,
     ),
 }  # fmt: skip
 

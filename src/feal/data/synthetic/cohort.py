@@ -13,7 +13,7 @@ from feal.data.synthetic.fields import addressed
 _GOLDEN = 0.6180339887498949
 
 _AMBIGUOUS = 0.2
-_SERIES = 0.10
+_SERIES = 0.08
 
 
 @dataclass(frozen=True, kw_only=True)

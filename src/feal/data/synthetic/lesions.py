@@ -20,6 +20,7 @@ _VEIL, _PALE, _RED, _PURPLE = (
     np.array(rgb) for rgb in ((0.48, 0.52, 0.62), (0.95, 0.88, 0.84), (0.72, 0.16, 0.16), (0.38, 0.08, 0.20))
 )
 _WARM, _PINK = np.array([0.8, 0.0, -1.0]), np.array([0.6, -1.0, 0.2])
+_CRUST = np.array([0.35, 0.10, 0.08])
 _STRAW = np.array([0.97, 0.90, 0.70])
 _BLACK = np.array([0.14, 0.10, 0.09])
 
@@ -66,7 +67,7 @@ class SyntheticLesions(SyntheticSet):
 def _own_look(generator: np.random.Generator, classes: tuple[str, ...], label: int, *, ambiguous: bool) -> Look:
     look = _form(generator, classes[label])
     other = int(generator.integers(len(classes) - 1))
-    share = generator.uniform(0.6, 0.8)
+    share = generator.uniform(0.65, 0.85)
     if ambiguous:
         look = blend(look, _form(generator, classes[other + (other >= label)]), share)
     return _varied(generator, look)
@@ -80,7 +81,7 @@ def _form(generator: np.random.Generator, name: str) -> Look:
 def _varied(generator: np.random.Generator, look: Look) -> Look:
     shade = np.exp(generator.normal(0.0, 0.16))
     hue = generator.normal(0.0, 0.03) * _WARM + generator.normal(0.0, 0.03) * _PINK
-    lengths = {"radius": 0.15, "long": 0.06, "soft": 0.25, "lobed": 0.3, "jagged": 0.3}
+    lengths = {"radius": 0.18, "long": 0.06, "soft": 0.25, "lobed": 0.3, "jagged": 0.3}
     changed: dict[str, Any] = {
         key: getattr(look, key) * float(np.exp(generator.normal(0.0, spread))) for key, spread in lengths.items()
     }
@@ -119,6 +120,7 @@ def _lesion(generator: np.random.Generator, picture: Field, x: Field, y: Field, 
     cover = step(depth, width=max(look.soft, 2 * pixel))
     body = _body(generator, x, y, depth, look)
     body = _structures(generator, body, x, y, angle, depth, look)
+    picture = painted(picture, _PALE, step(depth + 0.6, width=0.25) * look.halo * 0.9)
     picture = painted(picture, body, cover)
     rays = np.cos(angle * int(generator.integers(9, 15)) + generator.uniform(0, 6)) > 0.2
     ring = line(depth + 0.02, width=0.16) * rays * look.streaks
@@ -153,13 +155,15 @@ def _structures(
     mesh = np.maximum(np.cos(wave * x + bend_x), np.cos(wave * y + bend_y))
     body = painted(body, dark, step(mesh - 0.55, width=0.6) * look.network * 0.75)
 
-    stripes = np.cos(2 * np.pi / 0.26 * y + 1.2 * noise(generator, x, y, cells=3))
-    body = painted(body, dark, step(stripes - 0.2, width=0.8) * look.ridges * 0.7)
+    stripes = np.cos(2 * np.pi / 0.36 * y + 1.2 * noise(generator, x, y, cells=3))
+    body = painted(body, dark, step(-stripes, width=0.8) * look.ridges * 0.8)
+    body = painted(body, _STRAW, step(stripes, width=0.8) * look.ridges * 0.7)
 
     veil = step(noise(generator, x, y, cells=3) + 0.6 * depth - 0.5, width=0.8)
     body = painted(body, _VEIL, veil * look.veil)
     scar = spots(x, y, places=np.zeros((1, 2)), radii=np.array([0.55 * look.radius]))
     body = painted(body, _PALE, scar * look.scar * 0.8)
+    body = painted(body, _CRUST, scar * look.crust * 0.9)
 
     branches = np.abs(noise(generator, x, y, cells=5))
     body = painted(body, _RED, line(branches, width=0.28) * look.vessels * 0.8)

@@ -17,7 +17,7 @@ class Look:
 
     `colour` and `second` mix in patches as `patchy` says; `veil` is a blue-white haze, `scar` a pale middle,
     `scaly` white flakes, `pearls` small white and `clods` small dark dots, `lakes` round purple pools,
-    `ridges` parallel stripes.
+    `ridges` parallel stripes, `halo` a pale ring around, `crust` a dark red middle.
     """
 
     colour: Colour
@@ -35,6 +35,8 @@ class Look:
     streaks: float = 0.0
     vessels: float = 0.0
     ridges: float = 0.0
+    halo: float = 0.0
+    crust: float = 0.0
     lakes: float = 0.0
     scaly: float = 0.0
     veil: float = 0.0
@@ -46,7 +48,7 @@ LOOKS = {
     "nevus": (
         Look(colour=(0.52, 0.34, 0.23), second=(0.42, 0.26, 0.18), radius=0.47, patchy=0.3, network=0.95),
         Look(colour=(0.60, 0.41, 0.30), second=(0.50, 0.32, 0.22), radius=0.44, soft=0.15, clods=0.95),
-        Look(colour=(0.38, 0.34, 0.38), second=(0.32, 0.30, 0.36), radius=0.42, patchy=0.1, veil=0.5),
+        Look(colour=(0.52, 0.34, 0.24), second=(0.44, 0.28, 0.20), radius=0.36, patchy=0.2, halo=0.95),
     ),
     "melanoma": (
         Look(
@@ -55,7 +57,7 @@ LOOKS = {
         ),
         Look(
             colour=(0.62, 0.44, 0.32), second=(0.26, 0.17, 0.14), radius=0.57, long=1.35, lobed=0.13,
-            jagged=0.02, lopsided=0.9, patchy=0.9, soft=0.15, network=0.4,
+            jagged=0.02, lopsided=0.9, patchy=0.9, soft=0.15,
         ),
     ),
     "basal-cell": (
@@ -65,16 +67,17 @@ LOOKS = {
         ),
         Look(
             colour=(0.74, 0.53, 0.50), second=(0.44, 0.40, 0.46), lobed=0.09, soft=0.15, patchy=0.8,
-            clods=0.6, scar=0.5,
+            scar=0.8,
         ),
+        Look(colour=(0.80, 0.60, 0.55), second=(0.68, 0.50, 0.48), lobed=0.06, soft=0.12, crust=0.95),
     ),
     "keratosis": (
         Look(
-            colour=(0.55, 0.38, 0.26), second=(0.43, 0.28, 0.19), radius=0.51, long=1.2, lobed=0.07,
-            soft=0.08, patchy=0.35, pearls=0.95, clods=0.3,
+            colour=(0.58, 0.43, 0.28), second=(0.46, 0.33, 0.21), radius=0.51, long=1.2, lobed=0.07,
+            soft=0.08, patchy=0.35, pearls=0.95,
         ),
         Look(
-            colour=(0.64, 0.46, 0.32), second=(0.52, 0.36, 0.25), radius=0.53, long=1.3, lobed=0.07,
+            colour=(0.68, 0.52, 0.34), second=(0.56, 0.42, 0.27), radius=0.53, long=1.3, lobed=0.07,
             soft=0.08, ridges=0.95,
         ),
     ),
