@@ -121,5 +121,5 @@ def _restore(optimizer: torch.optim.Adam, moments: Mapping[str, torch.Tensor]) -
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, tensor in moments.items():
         index, name = key.split(".", 1)
-        state.setdefault(int(index), {})[name] = tensor
+        state.setdefault(int(index), {})[name] = tensor.clone()
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

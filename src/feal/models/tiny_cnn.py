@@ -14,8 +14,8 @@ from feal.models.output import Output, pool3x3
 
 WIDTHS = (16, 32, 64, 128)
 
-# A site with some 40 labels makes few steps a round: torch's 0.1 leaves the statistics behind the weights, and
-# the averaged network near chance for the first rounds (balanced accuracy .31 -> .36 after five of ten rounds).
+# A site with some 40 labels makes few steps a round, and with torch's 0.1 the statistics lag behind the weights:
+# on the synthetic lesions, 48 labels a site, five rounds of FedAvg give .28 balanced accuracy, and .36 with 0.5.
 MOMENTUM = 0.5
 
 

@@ -88,6 +88,7 @@ class _Walk:
         self._taken: set[int] = set()
         # The rows of the chosen samples, followed by those of the block at hand.
         self._units = torch.empty((budget + LARGEST_BLOCK, features.shape[1]))
+        self._later = torch.ones((LARGEST_BLOCK, LARGEST_BLOCK), dtype=torch.bool).triu_()
 
     def over(self, order: Tensor) -> Tensor:
         """The samples accepted, in order of choice."""
@@ -119,25 +120,26 @@ class _Walk:
 
     def _blockers(self, block: Tensor) -> Lists:
         """For each candidate the samples that rule it out if they are accepted; nothing for most."""
-        cosines, names = self._to_earlier(block)
-        touching = cosines.numpy() >= np.float32(self._tau - self._cosines.margin)
-        touched = np.flatnonzero(touching.any(1))
-        if not touched.size:
+        cosines = self._to_earlier(block)
+        bars = cosines.amax(1)
+        edge = self._tau - self._cosines.margin
+        touched = (bars >= edge).nonzero()[:, 0]
+        if not touched.numel():
             return {}
         candidates, cosines = block[touched], cosines[touched]
-        anchors = names[touching[touched].argmax(1)]  # the earliest: most often one that is known
+        names = torch.cat((torch.tensor(self._chosen, dtype=torch.int64), block))
+        earliest = (cosines.numpy() >= edge).argmax(1)  # more likely than the nearest to be a known anchor
         if self._rule == "all":
-            return self._among_all(candidates, anchors, cosines, names)
-        return self._lists.find(candidates, anchors, bars=cosines.amax(1))
+            return self._among_all(candidates, names[earliest], cosines, names)
+        return self._lists.find(candidates, names[earliest], bars[touched])
 
-    def _to_earlier(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        """Quick cosines of the block's samples to all that is chosen or comes earlier in it, and their names."""
-        first, last = len(self._chosen), len(self._chosen) + block.numel()
-        self._units[first:last] = self._cosines.units(block)
-        cosines = product(self._units[first:last], self._units[:last])
-        later = torch.ones((last - first, last - first), dtype=torch.bool).triu_()
-        cosines[:, first:].masked_fill_(later, NOTHING)
-        return cosines, torch.cat((torch.tensor(self._chosen, dtype=torch.int64), block))
+    def _to_earlier(self, block: Tensor) -> Tensor:
+        """Quick cosines of the block's samples to all that is chosen or comes earlier in the block."""
+        first, size = len(self._chosen), block.numel()
+        self._units[first : first + size] = self._cosines.units(block)
+        cosines = product(self._units[first : first + size], self._units[: first + size])
+        cosines[:, first:].masked_fill_(self._later[:size, :size], NOTHING)
+        return cosines
 
     @cached_property
     def _lists(self) -> Neighbours:

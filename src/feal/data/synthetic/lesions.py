@@ -79,8 +79,8 @@ def _form(generator: np.random.Generator, name: str) -> Look:
 
 
 def _varied(generator: np.random.Generator, look: Look) -> Look:
-    shade = np.exp(generator.normal(0.0, 0.16))
-    hue = generator.normal(0.0, 0.03) * _WARM + generator.normal(0.0, 0.03) * _PINK
+    shade = np.exp(generator.normal(0.0, 0.22))
+    hue = generator.normal(0.0, 0.04) * _WARM + generator.normal(0.0, 0.04) * _PINK
     lengths = {"radius": 0.18, "long": 0.06, "soft": 0.25, "lobed": 0.3, "jagged": 0.3}
     changed: dict[str, Any] = {
         key: getattr(look, key) * float(np.exp(generator.normal(0.0, spread))) for key, spread in lengths.items()
@@ -156,8 +156,8 @@ def _structures(
     body = painted(body, dark, step(mesh - 0.55, width=0.6) * look.network * 0.75)
 
     stripes = np.cos(2 * np.pi / 0.36 * y + 1.2 * noise(generator, x, y, cells=3))
-    body = painted(body, dark, step(-stripes, width=0.8) * look.ridges * 0.8)
-    body = painted(body, _STRAW, step(stripes, width=0.8) * look.ridges * 0.7)
+    body = painted(body, dark, step(-stripes, width=0.8) * look.ridges * 0.7)
+    body = painted(body, _STRAW, step(stripes, width=0.8) * look.ridges * 0.35)
 
     veil = step(noise(generator, x, y, cells=3) + 0.6 * depth - 0.5, width=0.8)
     body = painted(body, _VEIL, veil * look.veil)
@@ -167,7 +167,7 @@ def _structures(
 
     branches = np.abs(noise(generator, x, y, cells=5))
     body = painted(body, _RED, line(branches, width=0.28) * look.vessels * 0.8)
-    flakes = step(noise(generator, x, y, cells=9), width=0.7)
+    flakes = step(noise(generator, x, y, cells=10) - 0.1, width=0.7)
     body = painted(body, _STRAW, flakes * look.scaly * 0.9)
 
     for strength, colour, count, radius in (

@@ -83,7 +83,7 @@ LOOKS = {
     ),
     "actinic": (
         Look(
-            colour=(0.80, 0.47, 0.36), second=(0.70, 0.38, 0.30), radius=0.52, lobed=0.09, jagged=0.03,
+            colour=(0.80, 0.38, 0.28), second=(0.70, 0.30, 0.24), radius=0.54, lobed=0.09, jagged=0.03,
             soft=0.2, patchy=0.4, scaly=0.95,
         ),
     ),

@@ -1,0 +1,120 @@
+"""Statistics against straightforward computations over all samples at once."""
+
+import numpy as np
+import pytest
+import torch
+
+from feal.evidential import aleatoric, concentration, epistemic, expected_probability
+from feal.federation import statistics as figures
+from feal.federation.evaluation import evaluate
+from feal.federation.statistics import ENERGY_BINS, Statistics
+from feal.selection import Context
+from feal.selection.testing import network
+from feal.settings import Evidence, Selection, Task
+
+CLASSES = 3
+SAMPLES = 17
+
+
+def _context(task: Task, loss: str = "evidential") -> Context:
+    counts = torch.ones(CLASSES, dtype=torch.float64)
+    return Context(
+        task=task,
+        classes=CLASSES,
+        site_counts=counts,
+        total_counts=counts,
+        selection=Selection(),
+        evidence=Evidence(),
+        loss=loss,
+    )
+
+
+def _data(task: Task) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    shape = (SAMPLES,) if task == "classification" else (SAMPLES, 32, 32)
+    images = torch.rand(SAMPLES, 3, 32, 32, generator=generator)
+    target = torch.randint(0, CLASSES, shape, generator=generator)
+    if task == "segmentation":
+        target[0] = 0  # an image without foreground
+    return images, target
+
+
+def _evaluate(task: Task, loss: str = "evidential") -> tuple[Statistics, torch.Tensor, torch.Tensor]:
+    images, target = _data(task)
+    model = network(task, seed=1, classes=CLASSES)
+    # Larger logits, so that predictions, confidences and evidence vary.
+    model.head.weight.data.mul_(30)
+    with torch.no_grad():
+        logits = model(images)
+    result = evaluate(
+        model,
+        [str(index) for index in range(SAMPLES)],
+        read=lambda ids: images[[int(sample) for sample in ids]],
+        truth=lambda ids: target[[int(sample) for sample in ids]],
+        context=_context(task, loss),
+        batch_size=5,
+        device=torch.device("cpu"),
+    )
+    assert result is not None
+    return result, logits, target
+
+
+@pytest.mark.parametrize("task", ["classification", "segmentation"])
+@pytest.mark.parametrize("loss", ["evidential", "plain"])
+def test_figures_equal_a_straightforward_computation(task: Task, loss: str) -> None:
+    result, logits, target = _evaluate(task, loss)
+    prediction = logits.argmax(1)
+    truth, guess = target.flatten().numpy(), prediction.flatten().numpy()
+    recalls = [np.mean(guess[truth == c] == c) for c in range(CLASSES) if (truth == c).any()]
+    assert figures.balanced_accuracy(result) == pytest.approx(np.mean(recalls))
+    assert figures.accuracy(result) == pytest.approx(np.mean(truth == guess))
+
+    alpha = concentration(logits, squared=task == "segmentation")
+    probability = expected_probability(alpha) if loss == "evidential" else logits.softmax(1)
+    confidence = probability.amax(1).double().flatten().numpy()
+    error = 0.0
+    for low in range(15):
+        inside = np.clip((confidence * 15).astype(int), 0, 14) == low
+        if inside.any():
+            error += inside.mean() * abs((truth == guess)[inside].mean() - confidence[inside].mean())
+    assert figures.calibration_error(result) == pytest.approx(error, rel=1e-6)
+
+    diagnosed = figures.diagnostics(task, {"a": result})
+    assert diagnosed["aleatoric"] == pytest.approx(float(aleatoric(alpha).mean()))
+    assert diagnosed["epistemic"] == pytest.approx(float(epistemic(alpha).mean()))
+    assert diagnosed["zero_evidence"] == pytest.approx(float((logits <= 0).all(1).double().mean()))
+    by_class = [(logits[:, c] > 0).double().mean().item() for c in range(CLASSES)]
+    assert diagnosed["class_evidence"] == pytest.approx(by_class)
+
+
+def test_dice_equals_a_loop_over_images_and_leaves_out_what_nobody_shows() -> None:
+    result, logits, target = _evaluate("segmentation")
+    prediction = logits.argmax(1)
+    for c in range(CLASSES):
+        scores = []
+        for truth, guess in zip(target == c, prediction == c, strict=True):
+            if truth.any() or guess.any():
+                scores.append(2 * float((truth & guess).sum()) / float(truth.sum() + guess.sum()))
+        assert result.dice_count[c] == len(scores)
+        assert result.dice[c] == pytest.approx(sum(scores))
+
+
+def test_energies_are_binned_once_each() -> None:
+    result, logits, _ = _evaluate("classification")
+    energy = -torch.logsumexp(logits.double(), 1).numpy()
+    expected, _ = np.histogram(energy, ENERGY_BINS, figures.ENERGY_RANGE)
+    assert result.energy == expected.tolist()
+
+
+def test_without_samples_there_are_no_statistics() -> None:
+    model = network("classification", seed=0, classes=CLASSES)
+    nothing = evaluate(
+        model,
+        [],
+        read=lambda ids: torch.empty(0),
+        truth=lambda ids: torch.empty(0),
+        context=_context("classification"),
+        batch_size=4,
+        device=torch.device("cpu"),
+    )
+    assert nothing is None
