@@ -40,10 +40,9 @@ def observe_for_analysis(images: torch.Tensor, models: Models, context: Context)
     if context.task == "classification":
         return {"logits_global": logits_global, "logits_local": models["local"](images).logits}
     aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
-    aleatoric_local, _ = models["local"].uncertainty(images, context)
     return {
         "aleatoric_global": aleatoric_global,
-        "aleatoric_local": aleatoric_local,
+        "aleatoric_local": models["local"].aleatoric(images, context),
         "epistemic_global": epistemic_global,
         "energy_global": -torch.logsumexp(logits_global.double(), dim=1).flatten(1).mean(1),
     }

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from feal.evidential import concentration, expected_probability, uncertainties
+from feal.evidential import aleatoric, concentration, expected_probability, uncertainties
 from feal.models import Network, Output
 from feal.registry import Registry
 from feal.settings import Evidence, Selection, Task
@@ -51,7 +51,8 @@ class RoleModel:
         self.module = module
         self._batch: torch.Tensor | None = None
         self._output: Output | None = None
-        self._uncertainty: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._aleatoric: torch.Tensor | None = None
+        self._epistemic: torch.Tensor | None = None
 
     def __call__(self, images: torch.Tensor) -> Output:
         if self._output is None or self._batch is not images:
@@ -59,17 +60,24 @@ class RoleModel:
             self._batch, self._output = images, self.module.outputs(images)
         return self._output
 
-    def uncertainty(self, images: torch.Tensor, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
-        """Aleatoric and epistemic uncertainty of each image, float64 [batch]: pixel means for segmentation."""
+    def aleatoric(self, images: torch.Tensor, context: Context) -> torch.Tensor:
+        """Aleatoric uncertainty of each image, float64 [batch]: the pixel mean for segmentation."""
         output = self(images)
-        if self._uncertainty is None:
-            self._uncertainty = uncertainties(context.concentration(output.logits))
-        aleatoric, epistemic = self._uncertainty
-        return per_image(aleatoric), per_image(epistemic)
+        if self._aleatoric is None:
+            self._aleatoric = per_image(aleatoric(context.concentration(output.logits)))
+        return self._aleatoric
+
+    def uncertainty(self, images: torch.Tensor, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+        """Aleatoric and epistemic uncertainty of each image; together they cost little more than one."""
+        output = self(images)
+        if self._aleatoric is None or self._epistemic is None:
+            both = uncertainties(context.concentration(output.logits))
+            self._aleatoric, self._epistemic = per_image(both[0]), per_image(both[1])
+        return self._aleatoric, self._epistemic
 
     def forget(self) -> None:
         """Let go of the last batch."""
-        self._batch = self._output = self._uncertainty = None
+        self._batch = self._output = self._aleatoric = self._epistemic = None
 
 
 def per_image(values: torch.Tensor) -> torch.Tensor:

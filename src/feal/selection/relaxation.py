@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from feal.selection.cosines import Cosines, product
@@ -147,18 +148,21 @@ class _Walk:
         return Neighbours(self._cosines, self._n, self._tau)
 
     def _among_all(self, candidates: Tensor, anchors: Tensor, cosines: Tensor, names: Tensor) -> Lists:
-        """Rule "all": every neighbour among the earlier ones, for candidates with n neighbours in the pool."""
-        lists = self._lists.find(candidates, anchors, bars=torch.full((len(candidates),), self._tau))
-        linked = self._linked(candidates, cosines, names).numpy()
+        """Rule "all": every earlier neighbour, for the candidates with n neighbours in the pool."""
+        lists = self._lists.find(candidates, anchors, bars=torch.full((candidates.numel(),), self._tau))
+        linked = self._linked(candidates, cosines, names)
+        chosen, block = linked[:, : len(self._chosen)].any(1), names[len(self._chosen) :].numpy()
         blockers: Lists = {}
-        for name, row in zip(candidates.tolist(), linked, strict=True):
-            if lists.get(name, [name]):  # without a list it has n neighbours well above tau
-                blockers[name] = names[np.flatnonzero(row)].tolist()
+        for row, name in enumerate(candidates.tolist()):
+            if lists.get(name, [name]):  # not listed: it has n neighbours well above tau
+                open_links = linked[row, len(self._chosen) :]
+                blockers[name] = self._chosen[:1] if chosen[row] else block[open_links].tolist()
         return blockers
 
-    def _linked(self, candidates: Tensor, cosines: Tensor, names: Tensor) -> Tensor:
+    def _linked(self, candidates: Tensor, cosines: Tensor, names: Tensor) -> NDArray[np.bool_]:
         """Whether the cosine is >= tau, for certain."""
-        linked = cosines >= self._tau
-        row, column = ((cosines - self._tau).abs() <= 2 * self._cosines.margin).nonzero(as_tuple=True)
-        linked[row, column] = self._cosines.exact(candidates[row], names[column]) >= self._tau
+        quick, slack = cosines.numpy(), 2 * self._cosines.margin
+        linked = quick >= self._tau
+        row, column = np.nonzero((quick >= self._tau - slack) & (quick <= self._tau + slack))
+        linked[row, column] = (self._cosines.exact(candidates[row], names[column]) >= self._tau).numpy()
         return linked

@@ -24,10 +24,9 @@ class Feal(Strategy):
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
         aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
-        aleatoric_local, _ = models["local"].uncertainty(images, context)
         return {
             "aleatoric_global": aleatoric_global,
-            "aleatoric_local": aleatoric_local,
+            "aleatoric_local": models["local"].aleatoric(images, context),
             "epistemic_global": epistemic_global,
             "deep": models["local"](images).deep,
         }
