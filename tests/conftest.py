@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.command import Command
+
+
+# Two threads on two busy cores wait for each other: some tests would take ten times as long.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,8 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
 Term = Literal["epistemic-global", "aleatoric-global", "aleatoric-local"]
 Task = Literal["classification", "segmentation"]
+Loss = Literal["evidential", "plain", "balanced"]
+QueryModel = Literal["global", "local", "ensemble"]
 
 
 class Section(BaseModel):
@@ -88,15 +90,15 @@ class Settings(Section):
     data: str | None = Field(None, description="folder of prepared data sets; $FEAL_DATA or the cache otherwise")
     model: str = Field(description="name of a network")
     strategy: str = Field("feal", description="which samples to label next")
-    query_model: Literal["global", "local", "ensemble"] | None = Field(
+    query_model: QueryModel | None = Field(
         None, description="the model that is asked, for strategies that let one choose"
     )
-    loss: Literal["evidential", "plain", "balanced"] | None = Field(
+    loss: Loss | None = Field(
         None, description="training loss; the strategy's own by default"
     )
     counts: Literal["global", "site"] | None = Field(
         None,
-        description="class counts behind losses; default: all sites' for the balanced one, the site's own for weights",
+        description="class counts behind losses; default: all sites' for the balanced, the site's own for weights",
     )
     share_counts: bool = Field(True, description="let class counts leave a site as a sum's summand")
     engine: str = Field("in-process", description="what carries messages to the sites")

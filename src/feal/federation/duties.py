@@ -92,7 +92,7 @@ class Duties:
         with self._timed("train"):
             trained = train(
                 network,
-                read=lambda batch: self._site.read(rows[batch.numpy()]),
+                read=lambda batch: self._on_device(self._site.read(rows[batch.numpy()])),
                 targets=targets(self._store, context.task),
                 objective=objective(
                     self._settings,
@@ -207,7 +207,7 @@ class Duties:
         asked = self._store.asked()
         pool = Pool(
             ids=[sample for sample in train_ids if sample not in asked],
-            read=self._site.images,
+            read=self._images,
             networks=networks,
             scratch=self._folder / "scratch",
             device=self._device,
@@ -237,12 +237,19 @@ class Duties:
             return evaluate(
                 network,
                 ids,
-                read=self._site.images,
+                read=self._images,
                 truth=open_truth(self._site).of,
                 context=context,
                 batch_size=self._settings.selection.batch_size,
                 device=self._device,
             )
+
+    def _images(self, ids: Sequence[str]) -> torch.Tensor:
+        return self._on_device(self._site.images(ids))
+
+    def _on_device(self, images: torch.Tensor) -> torch.Tensor:
+        # Channels last: up to twice as fast on a CPU. It changes the last bits, so it is decided here alone.
+        return images.to(self._device, memory_format=torch.channels_last)
 
     def _annotator(self) -> Annotator:
         return ANNOTATORS.get(self._settings.annotator)(self._site)

@@ -19,6 +19,7 @@ from safetensors.torch import save as encode_tensors
 
 from feal.errors import FealError
 from feal.federation.statistics import Counts, Statistics
+from feal.settings import Task
 
 PROTOCOL = 1
 Seconds = Annotated[float, Field(ge=0)]
@@ -95,7 +96,7 @@ class JoinReply(Reply):
 
     kind: ClassVar[str] = "join"
     version: str = Field("", description="software version of the site")
-    task: str = Field("", description="classification or segmentation")
+    task: Task = Field("classification", description="classification or segmentation")
     classes: list[str] = Field([], description="names of the classes")
     channels: int = Field(0, description="channels of an image")
     height: int = Field(0, description="height of an image")

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from feal.annotation import Answer, Query
 from feal.errors import FealError
@@ -138,12 +140,12 @@ class Store:
         rows = self._select("SELECT sample FROM labels WHERE answered IS NOT NULL ORDER BY sample")
         return [row[0] for row in rows]
 
-    def class_labels(self) -> np.ndarray:
+    def class_labels(self) -> NDArray[np.int64]:
         """Class numbers of the labelled samples [n], in their order."""
         rows = self._select("SELECT label FROM labels WHERE answered IS NOT NULL ORDER BY sample")
         return np.array([row[0] for row in rows], dtype=np.int64)
 
-    def masks(self) -> Iterator[np.ndarray]:
+    def masks(self) -> Iterator[NDArray[np.uint8]]:
         """Masks of the labelled samples [height, width], one after the other in their order."""
         rows = self._select("SELECT mask, height, width FROM labels WHERE answered IS NOT NULL ORDER BY sample")
         for mask, height, width in rows:
@@ -166,7 +168,7 @@ class Store:
         """The moment from which the transaction's changes last."""
         self._connection.execute("COMMIT")
 
-    def _select(self, statement: str) -> list[tuple[object, ...]]:
+    def _select(self, statement: str) -> list[tuple[Any, ...]]:
         with self._translated():
             return self._connection.execute(statement).fetchall()
 
@@ -186,7 +188,7 @@ class Store:
             raise FealError(what) from error
 
 
-def _columns(label: int | np.ndarray) -> tuple[int | None, bytes | None, int | None, int | None]:
+def _columns(label: int | NDArray[np.uint8]) -> tuple[int | None, bytes | None, int | None, int | None]:
     if isinstance(label, np.ndarray):
         return None, zlib.compress(label.astype(np.uint8).tobytes(), 1), label.shape[0], label.shape[1]
     return int(label), None, None, None

@@ -12,7 +12,7 @@ import torch
 from feal.evidential import aleatoric, concentration, expected_probability, uncertainties
 from feal.models import Network, Output
 from feal.registry import Registry
-from feal.settings import Evidence, Selection, Task
+from feal.settings import Evidence, Loss, QueryModel, Selection, Task
 
 Role = Literal["global", "local", "initial", "global_previous", "local_previous", "finetuned", "local_only"]
 
@@ -29,8 +29,8 @@ class Context:
     """The same summed over all sites; the site's own where counts are not shared."""
     selection: Selection
     evidence: Evidence
-    loss: Literal["evidential", "plain", "balanced"]
-    query_model: Literal["global", "local", "ensemble"] | None = None
+    loss: Loss
+    query_model: QueryModel | None = None
 
     def concentration(self, logits: torch.Tensor) -> torch.Tensor:
         """Dirichlet parameters of logits, as the loss sees them."""
@@ -125,8 +125,8 @@ class Strategy(ABC):
     roles: ClassVar[frozenset[Role]] = frozenset()
     needs_gradients: ClassVar[bool] = False
     needs_labelled: ClassVar[bool] = False
-    query_models: ClassVar[tuple[str, ...]] = ()
-    default_loss: ClassVar[Literal["evidential", "plain", "balanced"]] = "plain"
+    query_models: ClassVar[tuple[QueryModel, ...]] = ()
+    default_loss: ClassVar[Loss] = "plain"
 
     @abstractmethod
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:

@@ -21,11 +21,11 @@ _VEIL, _PALE, _RED, _PURPLE = (
 )
 _WARM, _PINK = np.array([0.8, 0.0, -1.0]), np.array([0.6, -1.0, 0.2])
 _CRUST = np.array([0.35, 0.10, 0.08])
-_STRAW = np.array([0.97, 0.90, 0.70])
+_STRAW = np.array([0.94, 0.84, 0.48])
 _BLACK = np.array([0.14, 0.10, 0.09])
 
 # How dark a centre's patients' skin is on average, and how many hairs lie over a lesion.
-_PATIENTS = {"alder": (0.25, 0.3), "birch": (0.1, 0.2), "cedar": (0.7, 1.5), "dogwood": (0.45, 0.6)}
+_PATIENTS = {"alder": (0.25, 0.3), "birch": (0.1, 0.2), "cedar": (0.7, 1.0), "dogwood": (0.45, 0.6)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ def _structures(
 
     branches = np.abs(noise(generator, x, y, cells=5))
     body = painted(body, _RED, line(branches, width=0.28) * look.vessels * 0.8)
-    flakes = step(noise(generator, x, y, cells=10) - 0.1, width=0.7)
+    flakes = step(0.8 * noise(generator, x, y, cells=8) + 2.5 * depth - 0.9, width=0.8)
     body = painted(body, _STRAW, flakes * look.scaly * 0.9)
 
     for strength, colour, count, radius in (

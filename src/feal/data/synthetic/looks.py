@@ -65,10 +65,6 @@ LOOKS = {
             colour=(0.78, 0.58, 0.54), second=(0.64, 0.47, 0.47), lobed=0.08, soft=0.18, patchy=0.4,
             vessels=0.95,
         ),
-        Look(
-            colour=(0.74, 0.53, 0.50), second=(0.44, 0.40, 0.46), lobed=0.09, soft=0.15, patchy=0.8,
-            scar=0.8,
-        ),
         Look(colour=(0.80, 0.60, 0.55), second=(0.68, 0.50, 0.48), lobed=0.06, soft=0.12, crust=0.95),
     ),
     "keratosis": (
@@ -83,7 +79,7 @@ LOOKS = {
     ),
     "actinic": (
         Look(
-            colour=(0.80, 0.38, 0.28), second=(0.70, 0.30, 0.24), radius=0.54, lobed=0.09, jagged=0.03,
+            colour=(0.78, 0.34, 0.28), second=(0.70, 0.28, 0.24), radius=0.54, lobed=0.09, jagged=0.03,
             soft=0.2, patchy=0.4, scaly=0.95,
         ),
     ),

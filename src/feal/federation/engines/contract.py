@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from feal.registry import Registry
@@ -10,6 +11,8 @@ from feal.registry import Registry
 
 class Engine(Protocol):
     """What carries requests to sites and replies back, as bytes."""
+
+    def __init__(self, *, data: Path, folder: Path, fresh: bool) -> None: ...
 
     def sites(self) -> list[str]:
         """Names of the sites, sorted."""

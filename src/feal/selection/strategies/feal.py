@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
 from feal.selection.calibration import calibrated_uncertainty
 from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Role, Strategy, chosen
 from feal.selection.relaxation import relax
+from feal.settings import Loss
 
 
 @STRATEGIES.register("feal", summary="calibrated evidential uncertainty with diversity relaxation")
@@ -20,7 +21,7 @@ class Feal(Strategy):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
-    default_loss: ClassVar[Literal["evidential", "plain", "balanced"]] = "evidential"
+    default_loss: ClassVar[Loss] = "evidential"
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
         aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
