@@ -17,8 +17,9 @@ from feal.federation import messages
 from feal.federation.evaluation import evaluate
 from feal.federation.labelled import answered_counts, class_counts, targets
 from feal.federation.objective import objective
-from feal.federation.querying import Pool, allowance, select, select_first
-from feal.federation.records import write_choice
+from feal.federation.pool import Pool
+from feal.federation.querying import Selected, allowance, select, select_first
+from feal.federation.records import uncertainty_maps, write_choice
 from feal.federation.statistics import Statistics
 from feal.federation.store import Memory, Store, TensorFile
 from feal.federation.training import learning_rate, train
@@ -124,8 +125,7 @@ class Duties:
         networks: dict[Role, Network] = {"global": self._network(request.weights)}
         networks["local"] = self._local_network() or networks["global"]
         statistics = self._evaluate(networks["global"], context)
-        with self._timed("select"):
-            choice = self._select(request, context, networks)
+        choice = self._select(request, context, networks)
         queries = self._queries(choice, request)
         answers = self._annotator().ask(queries)
         own = networks["local"] is not networks["global"]
@@ -214,12 +214,20 @@ class Duties:
         )
         budget = allowance(self._settings, samples=len(train_ids), asked=len(asked)) if request.ask else 0
         address = self._address("select", request)
-        selected = select(pool, context, self._settings, budget=budget, address=address)
-        if selected.kept:
-            rows = torch.as_tensor(self._site.rows(selected.candidates))
-            name = f"diagnostics/round-{request.round:03}.safetensors"
-            write_tensors(self._folder / name, {"rows": rows, **selected.kept})
+        with self._timed("select"):
+            selected = select(pool, context, self._settings, budget=budget, address=address)
+        if self._settings.diagnostics:
+            with self._timed("diagnose"):
+                self._keep(request.round, selected, pool, context)
         return selected.choice
+
+    def _keep(self, round_: int, selected: Selected, pool: Pool, context: Context) -> None:
+        """What later analysis needs of a round, at the site alone."""
+        kept = {"rows": torch.as_tensor(self._site.rows(selected.candidates)), **selected.kept}
+        if context.task == "segmentation":
+            batch_size = self._settings.selection.batch_size
+            kept |= uncertainty_maps(selected.choice.ids, pool, context, batch_size=batch_size)
+        write_tensors(self._folder / "diagnostics" / f"round-{round_:03}.safetensors", kept)
 
     def _queries(self, choice: Choice, request: messages.CloseRound) -> list[Query]:
         scores = choice.parts["score"].tolist() if choice.ids else []

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from feal.errors import FealError
-from feal.federation.records import ANALYSED, observe_for_analysis, uncertainty_maps
+from feal.federation.pool import Pool
+from feal.federation.records import ANALYSED, observe_for_analysis
 from feal.models import Network
 from feal.randomness import Address
 from feal.selection import STRATEGIES, Choice, Columns, Context, Role, Strategy, observed
-from feal.selection.observation import Observer, ReadImages
+from feal.selection.observation import Observer
 from feal.settings import Settings
 
 
@@ -42,19 +42,8 @@ def label_limit(settings: Settings, *, samples: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
-    """The samples that may be asked for, and what it takes to look at them."""
-
-    ids: Sequence[str]
-    read: ReadImages
-    networks: Mapping[Role, Network]
-    scratch: Path
-    device: torch.device
-
-
-@dataclass(frozen=True, kw_only=True)
 class Selected:
-    """The choice, the samples that were looked at, and what is kept about them for analysis."""
+    """The choice, the samples that were looked at, and the columns kept about them for analysis."""
 
     choice: Choice
     candidates: Sequence[str]
@@ -94,15 +83,6 @@ def select(pool: Pool, context: Context, settings: Settings, *, budget: int, add
     ) as columns:
         choice = _choose(strategy, columns, context, budget, address)
         kept = {name: columns[name].clone() for name in ANALYSED[context.task] if name in columns.values}
-    if settings.diagnostics and context.task == "segmentation":
-        kept |= uncertainty_maps(
-            choice.ids,
-            read=pool.read,
-            networks=pool.networks,
-            context=context,
-            batch_size=settings.selection.batch_size,
-            device=pool.device,
-        )
     return Selected(choice=choice, candidates=candidates, kept=kept)
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from feal.evidential import uncertainties
+from feal.federation.pool import Pool
 from feal.files import write_text
-from feal.models import Network
 from feal.selection import Choice, Context, Models, Role
-from feal.selection.observation import ReadImages
 
 
 def write_choice(path: Path, choice: Choice) -> None:
@@ -50,21 +49,15 @@ def observe_for_analysis(images: torch.Tensor, models: Models, context: Context)
 
 @torch.no_grad()
 def uncertainty_maps(
-    ids: Sequence[str],
-    *,
-    read: ReadImages,
-    networks: Mapping[Role, Network],
-    context: Context,
-    batch_size: int,
-    device: torch.device,
+    ids: Sequence[str], pool: Pool, context: Context, *, batch_size: int
 ) -> dict[str, torch.Tensor]:
     """Uncertainty of every pixel of the given images by both models, as float16 [images, height, width]."""
     parts: dict[str, list[torch.Tensor]] = {}
     roles: tuple[Role, ...] = ("global", "local")
     for start in range(0, len(ids), batch_size):
-        images = read(ids[start : start + batch_size]).to(device)
+        images = pool.read(ids[start : start + batch_size]).to(pool.device)
         for role in roles:
-            aleatoric, epistemic = uncertainties(context.concentration(networks[role].eval()(images)))
+            aleatoric, epistemic = uncertainties(context.concentration(pool.networks[role].eval()(images)))
             parts.setdefault(f"map_aleatoric_{role}", []).append(aleatoric.half().cpu())
             parts.setdefault(f"map_epistemic_{role}", []).append(epistemic.half().cpu())
     return {name: torch.cat(maps) for name, maps in parts.items()}

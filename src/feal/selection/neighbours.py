@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,20 +24,28 @@ MERGED = 2**16  # pairs up to which one product for several balls is cheaper tha
 Search = tuple[Tensor, Tensor]  # rows, and the samples to look at for their neighbours
 
 
+class Ball(NamedTuple):
+    """What lies around an anchor."""
+
+    members: Tensor  # within twice the angle of tau, ascending
+    near: Tensor  # within the angle of tau, in the order of the walk
+
+
 class Neighbours:
-    """Answers `Nearest` lists from balls around anchors.
+    """Answers `Nearest` lists for a walk over the pool in a given order, from balls around anchors.
 
     If i is within an angle t of an anchor, then all that is within t of i is within 2 t of the anchor. One
     pass over the pool finds that ball, and the ball answers for every candidate near the anchor.
     """
 
-    def __init__(self, cosines: Cosines, n: int, tau: float) -> None:
+    def __init__(self, cosines: Cosines, n: int, tau: float, order: Tensor) -> None:
         self._cosines, self._size, self._tau = cosines, len(cosines), tau
         self._nearest = Nearest(cosines, n, tau)
         self._pool = first_copies(cosines.features, cosines.norms, n + 1)
+        self._rank = order.argsort()
         self._known: Lists = {}
         self._answered = torch.zeros(self._size, dtype=torch.bool)
-        self._balls: dict[int, Tensor | None] = {}  # None: crowded, look at the whole pool
+        self._balls: dict[int, Ball | None] = {}  # None: crowded, look at the whole pool
         self._room = cosines.features.numel() // 8  # all balls together stay within half a copy of the pool
         slack = 4 * cosines.margin
         widest = 2 * math.acos(min(1.0, max(-1.0, tau - slack)))
@@ -49,30 +58,39 @@ class Neighbours:
         """
         asked = list(zip(candidates.tolist(), anchors.tolist(), strict=True))
         self._survey(sorted({anchor for name, anchor in asked if name not in self._known} - self._balls.keys()))
-        by_ball, rest = self._unanswered(asked)
-        self._answer([(candidates[places], ball) for ball, places in by_ball])
+        by_anchor, rest = self._unanswered(asked)
+        searches = [self._search(ball, candidates[places]) for ball, places in by_anchor]
+        for rows, where in merged(searches):
+            self._known |= self._nearest.lists(rows, where)
         if rest:
             self._known |= self._nearest.lists(candidates[rest], self._pool, bars[rest])
         return {name: self._known.pop(name) for name, _ in asked if name in self._known}
 
-    def _unanswered(self, asked: list[tuple[int, int]]) -> tuple[list[tuple[Tensor, list[int]]], list[int]]:
-        """The places of those without a list: by the ball to look into, and those that need the whole pool."""
-        places: dict[int, list[int]] = defaultdict(list)
-        rest = []
+    def _unanswered(self, asked: list[tuple[int, int]]) -> tuple[list[tuple[Ball, list[int]]], list[int]]:
+        """The places of the candidates without a list: by the ball to look into, and those without a ball."""
+        by_anchor: dict[int, list[int]] = defaultdict(list)
+        rest: list[int] = []
         for place, (name, anchor) in enumerate(asked):
             if name not in self._known:
-                (rest if self._balls[anchor] is None else places[anchor]).append(place)
-        return [(ball, places[a]) for a in places if (ball := self._balls[a]) is not None], rest
+                (rest if self._balls[anchor] is None else by_anchor[anchor]).append(place)
+        return [(ball, places) for a, places in by_anchor.items() if (ball := self._balls[a])], rest
 
-    def _answer(self, searches: list[Search]) -> None:
-        for rows, where in merged(searches):
-            self._known |= self._nearest.lists(rows, where)
+    def _search(self, ball: Ball, rows: Tensor) -> Search:
+        """A search for these rows and for the next ones near the anchor, at most at the cost of a pass."""
+        self._answered[rows] = True
+        ahead = ball.near[~self._answered[ball.near]][: self._size // ball.members.numel()]
+        self._answered[ahead] = True
+        return torch.cat((rows, ahead)), ball.members
 
     def _survey(self, anchors: list[int]) -> None:
         """Finds the balls of new anchors."""
         self._balls |= dict.fromkeys(anchors)
         for part in self._sparse(torch.tensor(anchors, dtype=torch.int64)).split(SURVEYED):
-            self._answer([search for drawn in self._drawn(part) if (search := self._keep(*drawn))])
+            for anchor, members, cosines in self._drawn(part):
+                if members.numel() <= min(self._room, 2 * CROWDED * self._size):
+                    near = members[cosines >= self._near]
+                    self._balls[anchor] = Ball(members, near[self._rank[near].argsort()])
+                    self._room -= members.numel() + near.numel()
 
     def _sparse(self, anchors: Tensor) -> Tensor:
         """The anchors whose ball is a small part of the pool, judged by a sample of it."""
@@ -98,19 +116,6 @@ class Neighbours:
         row, column = (torch.from_numpy(part) for part in np.divmod(flat, units.shape[0]))
         member = row + chunk.start if isinstance(chunk, slice) else chunk[row]
         return column, member, torch.from_numpy(cosines[flat])
-
-    def _keep(self, anchor: int, ball: Tensor, cosines: Tensor) -> Search | None:
-        """Remembers a ball; the search for all near the anchor, if it costs no more than the pass did."""
-        if ball.numel() > min(self._room, 2 * CROWDED * self._size):
-            return None
-        self._balls[anchor] = ball
-        self._room -= ball.numel()
-        near = ball[cosines >= self._near]
-        if near.numel() * ball.numel() > self._size:
-            return None
-        near = near[~self._answered[near]]
-        self._answered[near] = True
-        return near, ball
 
 
 def merged(searches: list[Search]) -> Iterator[Search]:

@@ -44,7 +44,7 @@ def relax(
     budget = min(budget, len(order))
     if rule == "none" or budget == 0:
         return order[:budget], 0
-    chosen = _Walk(features.detach(), budget, n, tau, rule).over(order)
+    chosen = _Walk(features.detach(), order, budget, n, tau, rule).chosen()
     return _filled(chosen, order, budget)
 
 
@@ -82,8 +82,8 @@ def _filled(chosen: Tensor, order: Tensor, budget: int) -> tuple[Tensor, int]:
 class _Walk:
     """One walk down the ranking, block by block."""
 
-    def __init__(self, features: Tensor, budget: int, n: int, tau: float, rule: str) -> None:
-        self._cosines = Cosines(features)
+    def __init__(self, features: Tensor, order: Tensor, budget: int, n: int, tau: float, rule: str) -> None:
+        self._cosines, self._order = Cosines(features), order
         self._budget, self._n, self._tau, self._rule = budget, n, tau, rule
         self._chosen: list[int] = []
         self._taken: set[int] = set()
@@ -91,13 +91,13 @@ class _Walk:
         self._units = torch.empty((budget + LARGEST_BLOCK, features.shape[1]))
         self._later = torch.ones((LARGEST_BLOCK, LARGEST_BLOCK), dtype=torch.bool).triu_()
 
-    def over(self, order: Tensor) -> Tensor:
+    def chosen(self) -> Tensor:
         """The samples accepted, in order of choice."""
         start = 0
-        while start < len(order) and len(self._chosen) < self._budget:
-            block = order[start : start + self._block_size(start)]
+        while start < self._order.numel() and len(self._chosen) < self._budget:
+            block = self._order[start : start + self._block_size(start)]
             self._decide(block, self._blockers(block))
-            start += len(block)
+            start += block.numel()
         return torch.tensor(self._chosen, dtype=torch.int64)
 
     def _block_size(self, seen: int) -> int:
@@ -145,7 +145,7 @@ class _Walk:
     @cached_property
     def _lists(self) -> Neighbours:
         """Made at the first need, as many walks never look beyond the chosen samples."""
-        return Neighbours(self._cosines, self._n, self._tau)
+        return Neighbours(self._cosines, self._n, self._tau, self._order)
 
     def _among_all(self, candidates: Tensor, anchors: Tensor, cosines: Tensor, names: Tensor) -> Lists:
         """Rule "all": every earlier neighbour, for the candidates with n neighbours in the pool."""

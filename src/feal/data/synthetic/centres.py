@@ -43,7 +43,7 @@ _CAMERAS = {
     ),
     "cedar": Camera(
         cast=(1.12, 0.93, 0.74), contrast=1.22, gamma=1.25, saturation=1.15,
-        blur=0.3, noise=0.03, grain=0.6, vignette=0.85, zoom=1.06,
+        blur=0.25, noise=0.022, grain=0.6, vignette=0.75, zoom=1.06,
     ),
     "dogwood": Camera(
         cast=(1.06, 0.86, 1.02), contrast=0.92, gamma=1.15, saturation=0.6,

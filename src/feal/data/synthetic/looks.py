@@ -17,7 +17,8 @@ class Look:
 
     `colour` and `second` mix in patches as `patchy` says; `veil` is a blue-white haze, `scar` a pale middle,
     `scaly` white flakes, `pearls` small white and `clods` small dark dots, `lakes` round purple pools,
-    `ridges` parallel stripes, `halo` a pale ring around, `crust` a dark red middle.
+    `ridges` parallel stripes, `halo` a pale ring around, `crust` a dark red middle, `spokes` lines from
+    the middle outwards, `rim` a dark line along the border.
     """
 
     colour: Colour
@@ -37,6 +38,8 @@ class Look:
     ridges: float = 0.0
     halo: float = 0.0
     crust: float = 0.0
+    spokes: float = 0.0
+    rim: float = 0.0
     lakes: float = 0.0
     scaly: float = 0.0
     veil: float = 0.0
@@ -59,6 +62,10 @@ LOOKS = {
             colour=(0.62, 0.44, 0.32), second=(0.26, 0.17, 0.14), radius=0.57, long=1.35, lobed=0.13,
             jagged=0.02, lopsided=0.9, patchy=0.9, soft=0.15,
         ),
+        Look(
+            colour=(0.20, 0.16, 0.22), second=(0.12, 0.10, 0.15), radius=0.46, lobed=0.07, soft=0.1,
+            patchy=0.6, veil=0.4,
+        ),
     ),
     "basal-cell": (
         Look(
@@ -66,6 +73,7 @@ LOOKS = {
             vessels=0.95,
         ),
         Look(colour=(0.80, 0.60, 0.55), second=(0.68, 0.50, 0.48), lobed=0.06, soft=0.12, crust=0.95),
+        Look(colour=(0.76, 0.56, 0.52), second=(0.62, 0.46, 0.46), lobed=0.08, soft=0.15, spokes=0.95),
     ),
     "keratosis": (
         Look(
@@ -75,6 +83,10 @@ LOOKS = {
         Look(
             colour=(0.68, 0.52, 0.34), second=(0.56, 0.42, 0.27), radius=0.53, long=1.3, lobed=0.07,
             soft=0.08, ridges=0.95,
+        ),
+        Look(
+            colour=(0.72, 0.55, 0.40), second=(0.62, 0.46, 0.32), radius=0.5, lobed=0.12, jagged=0.03,
+            soft=0.06, rim=0.95,
         ),
     ),
     "actinic": (
@@ -137,7 +149,7 @@ def mix(site: str, classes: int, *, split: str) -> np.ndarray[tuple[int], np.dty
     """
     rare = 0 if classes < 3 else min(2, classes - 2)
     generator = addressed("mix", site)
-    seldom = generator.uniform(0.035, 0.06, 2)[:rare]
+    seldom = generator.uniform(0.04, 0.06, 2)[:rare]
     shuffled = tuple(generator.permutation(6))
     order = [place for place in _ORDERS.get(site, shuffled) if place < classes - rare]
     common = np.empty(classes - rare)

@@ -1,0 +1,148 @@
+"""`synthetic-polyps`: endoscopic pictures of the bowel's wall, with the polyp's mask as truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feal.data.manifest import Task
+from feal.data.synthetic.centres import camera_of, photographed
+from feal.data.synthetic.cohort import Case
+from feal.data.synthetic.dataset import SyntheticSet, as_pixels
+from feal.data.synthetic.fields import Field, addressed, grid, in_disc, line, noise, painted, spots, step, turned
+
+_MUCOSA = np.array([0.80, 0.46, 0.40])
+_VESSEL, _LUMEN, _LIGHT, _STOOL = (
+    np.array(rgb) for rgb in ((0.62, 0.20, 0.20), (0.22, 0.07, 0.06), (1.0, 0.97, 0.93), (0.72, 0.62, 0.25))
+)
+
+# Shares of patients without a polyp and with a small one; the rest have a large one.
+_NONE, _SMALL = 0.06, 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Polyp:
+    radius: float
+    long: float
+    height: float
+    tint: NDArray[np.float64]
+    place: tuple[float, float]
+    angle: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticPolyps(SyntheticSet):
+    """Polyps to be outlined: pixel classes background and polyp; a few pictures show none."""
+
+    name: ClassVar[str] = "synthetic-polyps"
+    task: ClassVar[Task] = "segmentation"
+    version: ClassVar[int] = 1
+
+    train: int = 300
+    test: int = 100
+    size: int = 64
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The two pixel classes."""
+        return ("background", "polyp")
+
+    def draw(self, site: str, case: Case) -> tuple[NDArray[np.uint8], Any]:
+        """The picture of a case and its mask [size, size] of 0 and 1."""
+        patient = addressed(*case.address, "patient")
+        moment = addressed(*case.address, "take", case.take)
+        camera = camera_of(site)
+        x, y = _placed(moment, size=self.size, zoom=camera.zoom)
+        relief, picture = _wall(patient, x, y)
+        polyp = _polyp(patient, case)
+        mask = np.zeros_like(x, dtype=np.uint8)
+        if polyp is not None:
+            depth, picture, relief = _grown(patient, picture, relief, x, y, polyp)
+            mask = (depth > 0).astype(np.uint8)
+        picture = _lit(patient, picture, relief, x, y)
+        return as_pixels(photographed(picture * moment.normal(1.0, 0.02), camera, moment)), mask
+
+
+def _placed(moment: np.random.Generator, *, size: int, zoom: float) -> tuple[Field, Field]:
+    x, y = grid(size)
+    shift = moment.normal(0.0, 0.04, 2)
+    scale = zoom * moment.normal(1.0, 0.03)
+    return turned(x, y, angle=moment.normal(0.0, 0.08), shift=(shift[0], shift[1]), scale=scale)
+
+
+def _polyp(generator: np.random.Generator, case: Case) -> _Polyp | None:
+    if case.rank < _NONE:
+        return None
+    small = case.rank < _NONE + _SMALL
+    flat = case.kind == "ambiguous"
+    place = in_disc(generator, 1, radius=0.55)[0]
+    tint = generator.normal(0.0, 0.03, 3) + np.array([0.05, -0.04, -0.03]) * (0.4 if flat else 1.0)
+    return _Polyp(
+        radius=generator.uniform(0.16, 0.24) if small else generator.uniform(0.28, 0.5),
+        long=generator.uniform(1.0, 1.45),
+        height=generator.uniform(0.25, 0.4) if flat else generator.uniform(0.7, 1.1),
+        tint=tint,
+        place=(place[0], place[1]),
+        angle=generator.uniform(0, np.pi),
+    )
+
+
+def _wall(generator: np.random.Generator, x: Field, y: Field) -> tuple[Field, Field]:
+    u, v = turned(x, y, angle=generator.uniform(0, 2 * np.pi), shift=(0.0, 0.0), scale=1.0)
+    bend = 0.25 * noise(generator, x, y, cells=2)
+    folds = np.zeros_like(x)
+    for _ in range(int(generator.integers(1, 4))):
+        place, width = generator.uniform(-1.1, 1.1), generator.uniform(0.10, 0.22)
+        folds = folds + 0.16 * line(v + bend + generator.normal(0, 0.15) * u**2 - place, width=width)
+    for place in in_disc(generator, int(generator.integers(0, 3)), radius=1.0):
+        # Smooth bulges of the wall: raised like a polyp, but without its edge and colour.
+        folds = folds + 0.12 * np.exp(-((x - place[0]) ** 2 + (y - place[1]) ** 2) / 0.1)
+    relief = folds + 0.03 * noise(generator, x, y, cells=4) + 0.008 * noise(generator, x, y, cells=16)
+    colour = _MUCOSA + generator.normal(0.0, 0.035, 3)
+    picture = colour[:, None, None] * (1 + 0.05 * noise(generator, x, y, cells=3))
+    vessels = line(noise(generator, x, y, cells=5), width=0.1)
+    picture = painted(picture, _VESSEL, vessels * generator.uniform(0.0, 0.4))
+    if generator.random() < 0.2:
+        stain = step(noise(generator, x, y, cells=4) - 1.1, width=0.5)
+        picture = painted(picture, _STOOL, 0.7 * stain)
+    return relief, picture
+
+
+def _grown(
+    generator: np.random.Generator, picture: Field, relief: Field, x: Field, y: Field, polyp: _Polyp
+) -> tuple[Field, Field, Field]:
+    u, v = turned(x, y, angle=polyp.angle, shift=polyp.place, scale=polyp.radius)
+    u, v = u / np.sqrt(polyp.long), v * np.sqrt(polyp.long)
+    angle = np.arctan2(v, u)
+    border = np.ones_like(angle)
+    for turns in range(2, 6):
+        border = border + generator.normal(0.0, 0.12 / turns) * np.cos(turns * angle + generator.uniform(0, 6))
+    depth = 1 - np.hypot(u, v) / border
+    pixel = 2 / x.shape[0] / polyp.radius
+    cover = step(depth, width=max(0.08, 2 * pixel))
+    dome = np.sqrt(np.clip(1 - (1 - np.clip(depth, 0, 1)) ** 2, 0, 1))
+    grain = 1 + 0.05 * noise(generator, u * 0.5, v * 0.5, cells=9)
+    picture = painted(picture, (picture + polyp.tint[:, None, None]) * grain, cover)
+    relief = relief * (1 - cover) + cover * (relief * 0.5 + polyp.height * polyp.radius * dome)
+    shadow = line(np.clip(-depth, 0, None), width=0.22) * (1 - cover)
+    return depth, picture * (1 - 0.22 * polyp.height * shadow), relief
+
+
+def _lit(generator: np.random.Generator, picture: Field, relief: Field, x: Field, y: Field) -> Field:
+    slope_y, slope_x = np.gradient(relief, 2 / x.shape[0])
+    lamp = generator.normal(0.0, 0.35, 2)
+    facing = (1 + lamp[0] * slope_x + lamp[1] * slope_y) / np.sqrt(1 + slope_x**2 + slope_y**2)
+    picture = picture * np.clip(0.35 + 0.7 * facing, 0.25, 1.3)
+    place = in_disc(generator, 1, radius=1.3)[0]
+    away = np.hypot(x - place[0], y - place[1])
+    if generator.random() < 0.5:
+        picture = painted(picture, _LUMEN, 0.8 * step(0.35 - away, width=0.5))
+    wet = noise(generator, x, y, cells=12) + 3.0 * (facing - 1.0)
+    picture = painted(picture, _LIGHT, 0.85 * step(wet - 1.7, width=0.4))
+    glints = in_disc(generator, 5, radius=1.0)
+    return painted(
+        picture, _LIGHT, 0.8 * spots(x, y, places=glints, radii=generator.uniform(0.02, 0.05, len(glints)))
+    )
