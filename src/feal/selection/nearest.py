@@ -11,7 +11,7 @@ from torch import Tensor
 from feal.selection.cosines import Cosines, Rows
 
 NOTHING = -2.0  # below every cosine
-FIRST_CHUNK, LAST_CHUNK = 512, 4096  # pool rows in one product: few at first, as much is settled by them
+FIRST_CHUNK, LAST_CHUNK = 1024, 4096  # pool rows in one product: few at first, as much is settled by them
 
 Lists = dict[int, list[int]]
 
@@ -30,7 +30,7 @@ class Nearest:
         A row with n samples clearly nearer than its bar [R] is left out, and the search for it ends there.
         `kept` is how many contenders a row holds on to: enough but for crowds at nearly the same distance.
         """
-        kept = kept or 2 * self.n + 2
+        kept = kept or self.n + 3
         race = Race(rows, self.cosines.units(rows), bars)
         for chunk in chunks(where, len(self.cosines), FIRST_CHUNK):
             race.enter(self.cosines.by_row(race.units, chunk), chunk, kept)
@@ -93,11 +93,12 @@ class Race:
         _hide_self(cosines, self.rows, chunk)
         best = cosines.topk(min(kept, cosines.shape[1]), dim=1)
         names = best.indices + chunk.start if isinstance(chunk, slice) else chunk[best.indices]
-        values, names = torch.cat((self.values, best.values), 1), torch.cat((self.names, names), 1)
+        values, seen = best.values, self.values.shape[1] + cosines.shape[1]
         if self.values.shape[1]:
-            values, order = values.topk(min(kept, values.shape[1]), dim=1)
+            names = torch.cat((self.names, names), 1)
+            values, order = torch.cat((self.values, values), 1).topk(min(kept, names.shape[1]), dim=1)
             names = names.gather(1, order)
-        if values.shape[1] < self.values.shape[1] + cosines.shape[1]:
+        if values.shape[1] < seen:
             self.dropped = values[:, -1]
         self.values, self.names = values, names
 

@@ -19,7 +19,7 @@ SURVEYED = 64  # anchors in one pass over the pool: a matrix product is at full 
 SAMPLE = 512  # pool samples that tell a crowded ball from a sparse one
 CROWDED = 1 / 16  # share of the pool from which on a ball is no saving
 WIDE = 0.5  # below this threshold (60 degrees) a ball holds most of any pool
-MERGED = 2**16  # pairs up to which one product for several balls is cheaper than one for each
+MERGED = 2**17  # pairs up to which one product for several balls is cheaper than one for each
 
 Search = tuple[Tensor, Tensor]  # rows, and the samples to look at for their neighbours
 
@@ -86,11 +86,10 @@ class Neighbours:
         """Finds the balls of new anchors."""
         self._balls |= dict.fromkeys(anchors)
         for part in self._sparse(torch.tensor(anchors, dtype=torch.int64)).split(SURVEYED):
-            for anchor, members, cosines in self._drawn(part):
-                if members.numel() <= min(self._room, 2 * CROWDED * self._size):
-                    near = members[cosines >= self._near]
-                    self._balls[anchor] = Ball(members, near[self._rank[near].argsort()])
-                    self._room -= members.numel() + near.numel()
+            for anchor, ball in zip(part.tolist(), self._drawn(part), strict=True):
+                if ball.members.numel() <= min(self._room, 2 * CROWDED * self._size):
+                    self._balls[anchor] = ball
+                    self._room -= ball.members.numel() + ball.near.numel()
 
     def _sparse(self, anchors: Tensor) -> Tensor:
         """The anchors whose ball is a small part of the pool, judged by a sample of it."""
@@ -100,14 +99,15 @@ class Neighbours:
         inside = self._cosines.by_column(sample, self._cosines.units(anchors)) >= self._edge
         return anchors[inside.float().mean(0) <= CROWDED]
 
-    def _drawn(self, anchors: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Each anchor with its ball, ascending, and the members' cosines to it."""
+    def _drawn(self, anchors: Tensor) -> Iterator[Ball]:
+        """The balls of the anchors, in one pass over the pool."""
         units = self._cosines.units(anchors)
         found = [self._inside(chunk, units) for chunk in chunks(self._pool, self._size, LAST_CHUNK)]
         column, member, cosine = (torch.cat(parts) for parts in zip(*found, strict=True))
-        order = column.argsort(stable=True)
-        sizes = column.bincount(minlength=anchors.numel()).tolist()
-        yield from zip(anchors.tolist(), member[order].split(sizes), cosine[order].split(sizes), strict=True)
+        near = (cosine >= self._near).nonzero()[:, 0]
+        near = near[self._rank[member[near]].argsort()]
+        members = _apart(member, column, anchors.numel())
+        return map(Ball, members, _apart(member[near], column[near], anchors.numel()))
 
     def _inside(self, chunk: Rows, units: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The pairs inside a ball as three vectors: number of the anchor, member, cosine."""
@@ -116,6 +116,11 @@ class Neighbours:
         row, column = (torch.from_numpy(part) for part in np.divmod(flat, units.shape[0]))
         member = row + chunk.start if isinstance(chunk, slice) else chunk[row]
         return column, member, torch.from_numpy(cosines[flat])
+
+
+def _apart(members: Tensor, group: Tensor, groups: int) -> tuple[Tensor, ...]:
+    """The members of each group, in the order given."""
+    return members[group.argsort(stable=True)].split(group.bincount(minlength=groups).tolist())
 
 
 def merged(searches: list[Search]) -> Iterator[Search]:

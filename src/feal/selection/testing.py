@@ -27,9 +27,11 @@ MODEL: dict[Task, str] = {"classification": "tiny-cnn", "segmentation": "unet"}
 
 
 def network(task: Task, *, seed: int, classes: int) -> Network:
-    """A small network with weights of its own, in the state selection sees it."""
+    """A small network with weights of its own, whose logits are large enough to differ from image to image."""
     torch.manual_seed(seed)
-    return build_model(MODEL[task], task=task, classes=classes, channels=3, height=32, width=32).eval()
+    model = build_model(MODEL[task], task=task, classes=classes, channels=3, height=32, width=32)
+    model.head.weight.data.mul_(30)
+    return model.eval()
 
 
 class StrategyContract:

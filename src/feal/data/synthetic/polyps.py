@@ -79,11 +79,11 @@ def _polyp(generator: np.random.Generator, case: Case) -> _Polyp | None:
     small = case.rank < _NONE + _SMALL
     flat = case.kind == "ambiguous"
     place = in_disc(generator, 1, radius=0.55)[0]
-    tint = generator.normal(0.0, 0.03, 3) + np.array([0.05, -0.04, -0.03]) * (0.4 if flat else 1.0)
+    tint = generator.normal(0.0, 0.03, 3) + np.array([0.035, -0.03, -0.02]) * (0.4 if flat else 1.0)
     return _Polyp(
         radius=generator.uniform(0.16, 0.24) if small else generator.uniform(0.28, 0.5),
         long=generator.uniform(1.0, 1.45),
-        height=generator.uniform(0.25, 0.4) if flat else generator.uniform(0.7, 1.1),
+        height=generator.uniform(0.25, 0.4) if flat else generator.uniform(0.5, 1.0),
         tint=tint,
         place=(place[0], place[1]),
         angle=generator.uniform(0, np.pi),
@@ -97,9 +97,9 @@ def _wall(generator: np.random.Generator, x: Field, y: Field) -> tuple[Field, Fi
     for _ in range(int(generator.integers(1, 4))):
         place, width = generator.uniform(-1.1, 1.1), generator.uniform(0.10, 0.22)
         folds = folds + 0.16 * line(v + bend + generator.normal(0, 0.15) * u**2 - place, width=width)
-    for place in in_disc(generator, int(generator.integers(0, 3)), radius=1.0):
+    for place in in_disc(generator, int(generator.integers(1, 4)), radius=1.0):
         # Smooth bulges of the wall: raised like a polyp, but without its edge and colour.
-        folds = folds + 0.12 * np.exp(-((x - place[0]) ** 2 + (y - place[1]) ** 2) / 0.1)
+        folds = folds + 0.14 * np.exp(-((x - place[0]) ** 2 + (y - place[1]) ** 2) / 0.06)
     relief = folds + 0.03 * noise(generator, x, y, cells=4) + 0.008 * noise(generator, x, y, cells=16)
     colour = _MUCOSA + generator.normal(0.0, 0.035, 3)
     picture = colour[:, None, None] * (1 + 0.05 * noise(generator, x, y, cells=3))
@@ -141,7 +141,7 @@ def _lit(generator: np.random.Generator, picture: Field, relief: Field, x: Field
     if generator.random() < 0.5:
         picture = painted(picture, _LUMEN, 0.8 * step(0.35 - away, width=0.5))
     wet = noise(generator, x, y, cells=12) + 3.0 * (facing - 1.0)
-    picture = painted(picture, _LIGHT, 0.85 * step(wet - 1.7, width=0.4))
+    picture = painted(picture, _LIGHT, 0.85 * step(wet - 1.9, width=0.4))
     glints = in_disc(generator, 5, radius=1.0)
     return painted(
         picture, _LIGHT, 0.8 * spots(x, y, places=glints, radii=generator.uniform(0.02, 0.05, len(glints)))
