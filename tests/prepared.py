@@ -16,11 +16,9 @@ def write_prepared(
     *,
     samples: int = 30,
     dtype: str = "uint8",
-    blank: bool = False,
-    untrained: tuple[str, ...] = (),
     spoil: Mapping[str, Spoil] | None = None,
 ) -> Path:
-    """Two sites of three classes; a fifth of the samples are the test part, all of it at `untrained` sites."""
+    """Two sites of three classes; a fifth of the samples are the test part."""
     with PreparedWriter(
         root,
         name="blocks",
@@ -34,15 +32,14 @@ def write_prepared(
         for number, name in enumerate(("alder", "birch")):
             draw = np.random.default_rng(number)
             labels = np.arange(samples) % 3
-            pixels = draw.random((samples, 3, 32, 32)) * (0 if blank else 0.5)
-            pixels[np.arange(samples), labels] += 0 if blank else 0.5
+            pixels = draw.random((samples, 3, 32, 32)) * 0.5
+            pixels[np.arange(samples), labels] += 0.5
             images = (pixels * 255).astype(np.uint8) if dtype == "uint8" else pixels.astype(dtype)
-            tested = [name in untrained or index % 5 == 4 for index in range(samples)]
             writer.site(name).append(
                 ids=[f"{name}-{index:04}" for index in range(samples)],
                 images=images,
                 truth=labels.astype(np.int16),
-                splits=["test" if test else "train" for test in tested],
+                splits=["test" if index % 5 == 4 else "train" for index in range(samples)],
             )
     for name, change in (spoil or {}).items():
         images = np.load(root / name / "images.npy", mmap_mode="r+")

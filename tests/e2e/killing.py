@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from feal import files
+from feal.data import locate
 from feal.experiment import resume, start
 from feal.federation.store import Store
 from feal.settings import Settings
@@ -70,6 +71,7 @@ def _forked(work: Callable[[], None], *, kill_after: float | None = None) -> int
 
 def every_write(folder: Path, settings: Settings) -> dict[str, object]:
     """Kill before and after each durable write in turn, resume, and compare with an undisturbed run."""
+    locate(settings.dataset, synthetic=settings.synthetic.model_dump())
     counted = folder / "writes"
 
     def undisturbed() -> None:

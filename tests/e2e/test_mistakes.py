@@ -78,10 +78,12 @@ def test_labels_that_nothing_can_be_learned_from(
 
 
 def test_a_site_without_a_training_sample(command: Command, tmp_path: Path) -> None:
-    data = write_prepared(tmp_path / "data", untrained=("birch",))
-    _refused(
-        command("run", "demo", f"dataset={data}", *SMALL, "--out", tmp_path / "run"), "birch", "no training sample"
-    )
+    data = write_prepared(tmp_path / "data")
+    splits = np.load(data / "birch" / "samples" / "split.npy", mmap_mode="r+")
+    splits[:] = "test"
+    splits.flush()
+    ended = command("run", "demo", f"dataset={data}", *SMALL, "--out", tmp_path / "run")
+    _refused(ended, "birch", "no training sample")
     assert not (tmp_path / "run").exists()
 
 

@@ -73,9 +73,7 @@ def _by_mask(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
     return sheet
 
 
-def _paper(
-    site: PreparedSite, *, rows: int, columns: int, labels: int
-) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+def _paper(site: PreparedSite, *, rows: int, columns: int, labels: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
     width = 2 * _MARGIN + labels + columns * (_TILE + _GAP) - _GAP
     height = _TITLE + 2 * _MARGIN + rows * (_TILE + _GAP) - _GAP
     sheet = Image.new("RGB", (width, height), _PAPER)
@@ -95,7 +93,8 @@ def _survey(site: PreparedSite) -> NDArray[np.str_]:
 def _spread(ids: NDArray[np.str_], count: int) -> NDArray[np.str_]:
     if len(ids) <= count:
         return ids
-    return ids[np.linspace(0, len(ids) - 1, count).round().astype(int)]
+    chosen: NDArray[np.str_] = ids[np.linspace(0, len(ids) - 1, count).round().astype(int)]
+    return chosen
 
 
 def _tiles(site: PreparedSite, ids: NDArray[np.str_]) -> list[Image.Image]:
@@ -105,7 +104,7 @@ def _tiles(site: PreparedSite, ids: NDArray[np.str_]) -> list[Image.Image]:
 def _tile(image: NDArray[np.float32]) -> Image.Image:
     channels = image[:3] if image.shape[0] >= 3 else np.repeat(image[:1], 3, axis=0)
     # Prepared float16 images may be standardised, then they are shown over their own range.
-    low, high = (0.0, 1.0) if 0 <= image.min() and image.max() <= 1 else (image.min(), image.max())
+    low, high = (0.0, 1.0) if image.min() >= 0 and image.max() <= 1 else (image.min(), image.max())
     scaled = (channels - low) / max(float(high - low), 1e-6)
     pixels = (scaled.clip(0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0)
     return Image.fromarray(pixels).resize((_TILE, _TILE), Image.Resampling.BICUBIC)

@@ -17,7 +17,8 @@ from feal.registry import Registry
 
 DATASETS: Registry[type[SyntheticSet]] = Registry("data set")
 DATASETS.register(
-    SyntheticLesions.name, summary="classification: six kinds of skin lesion, drawn by rule, at four centres that differ"
+    SyntheticLesions.name,
+    summary="classification: six kinds of skin lesion, drawn by rule, at four centres that differ",
 )(SyntheticLesions)
 DATASETS.register(
     SyntheticPolyps.name, summary="segmentation: polyps on mucosa, drawn by rule, at four centres that differ"

@@ -89,9 +89,7 @@ def check_name(name: str, kind: str) -> None:
     feal.errors.FealError: The site name '../x' is not possible: use up to 64 letters, digits, '-' and '_'.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise FealError(
-            f"The {kind} name '{name}' is not possible: use up to 64 letters, digits, '-' and '_'."
-        )
+        raise FealError(f"The {kind} name '{name}' is not possible: use up to 64 letters, digits, '-' and '_'.")
 
 
 def read_manifest(root: Path) -> tuple[Manifest, str]:

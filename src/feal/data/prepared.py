@@ -120,8 +120,7 @@ class PreparedSet:
         folder = self.root / name
         if not folder.is_dir():
             raise FealError(
-                f"The folder {folder} of site '{name}' is missing: "
-                "copy it again or prepare the data set again."
+                f"The folder {folder} of site '{name}' is missing: copy it again or prepare the data set again."
             )
         return PreparedSite(self.root, name, self.manifest, self.manifest.sites[name])
 

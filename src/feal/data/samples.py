@@ -65,19 +65,17 @@ class SampleTable:
         return str(self.columns["id"][line].decode())
 
     def check(self, folder: Path) -> None:
-        """Raise a `FealError` unless ids are unique and sorted, rows a permutation, and training possible."""
+        """Raise a `FealError` unless ids are unique and sorted and rows a permutation."""
         ids, rows = self.columns["id"], self.columns["row"]
         same = np.flatnonzero(ids[1:] == ids[:-1])
         if len(same):
             raise duplicate(ids[same[0]].decode(), self.site)
         if np.any(ids[1:] < ids[:-1]) or not _is_permutation(rows):
             raise FealError(f"The sample table {folder} is not in order: prepare the data set again.")
-        if not np.any(self.of_split("train")):
-            raise no_training_sample(self.site)
 
 
 def open_samples(folder: Path, *, site: str, samples: int) -> SampleTable:
-    """Open and check the sample table in `folder`."""
+    """Open and check the sample table in `folder`; a site that cannot train is a `FealError`."""
     table = SampleTable(
         site,
         {
@@ -86,6 +84,8 @@ def open_samples(folder: Path, *, site: str, samples: int) -> SampleTable:
         },
     )
     table.check(folder)
+    if not table.of_split("train").any():
+        raise no_training_sample(site)
     return table
 
 
@@ -93,7 +93,7 @@ def write_samples(folder: Path, *, site: str, columns: dict[str, list[Any]]) -> 
     """Write columns given in the order of the arrays' rows as a table sorted by id.
 
     Raises:
-        FealError: an id twice, an impossible id or split, or no training sample.
+        FealError: an id twice, or an impossible id or split.
     """
     for name in ("id", "patient", "source"):
         _check_texts(columns[name], name, site)

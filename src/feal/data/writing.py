@@ -34,9 +34,7 @@ class SiteWriter:
         size = (manifest.height, manifest.width)
         self._images = ArrayWriter(folder / IMAGES, row=(manifest.channels, *size), dtype=manifest.dtype)
         labels = manifest.task == "classification"
-        self._truth = ArrayWriter(
-            folder / TRUTH, row=() if labels else size, dtype="int16" if labels else "uint8"
-        )
+        self._truth = ArrayWriter(folder / TRUTH, row=() if labels else size, dtype="int16" if labels else "uint8")
 
     def append(
         self,

@@ -43,7 +43,8 @@ def new_folder(path: Path) -> tuple[RunFolder, bool]:
     made = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        taken = any(entry.name != ".lock" for entry in path.iterdir())
+        # Hidden files are a lock, or what a kill left of a first write.
+        taken = any(not entry.name.startswith(".") for entry in path.iterdir())
     except OSError as error:
         raise FealError(f"{path} cannot be used as a run directory ({error.strerror}): choose another.") from error
     if (path / "config.yaml").exists():

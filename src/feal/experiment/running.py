@@ -50,8 +50,8 @@ def start(settings: Settings, *, out: Path, watcher: Watcher | None = None) -> R
     settings = _for_task(settings, open_prepared(data).task)
     folder, made = new_folder(out)
     with locked(folder.path):
-        folder.write_config(settings)
         try:
+            folder.write_config(settings)
             return _carry_on(folder, settings, data, watcher or Silence())
         except FealError:
             # A run that could not even begin leaves nothing behind to be in the way of the next try.

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-FLOAT32_ROUNDING = 2.0**-24
+# The error of one rounding; twice that in float64, as the exact cosines are rounded themselves.
+ROUNDING = {torch.float32: 2.0**-24, torch.float64: 2.0**-52}
 # Norms in between can be squared, summed and inverted in float32 without overflow or loss of digits.
 SAFE_NORMS = (1e-15, 1e15)
 TINY = 5e-324
@@ -25,8 +26,9 @@ class Cosines:
 
     def __init__(self, features: Tensor) -> None:
         self.features = features
-        # D roundings in the product, D / 16 in the norms, a few more: constant features come near to it.
-        self.margin = (1.1 * features.shape[1] + 16) * FLOAT32_ROUNDING
+        # D roundings in a product, D / 16 in the norms, a few more; constant features come near to that.
+        roundings = 1.1 * features.shape[1] + 16
+        self.margins = {dtype: roundings * rounding for dtype, rounding in ROUNDING.items()}
         self.norms = torch.linalg.vector_norm(features, dim=1)
         # Numbers too large or too small for float32 products are brought to length 1 before each product.
         self.wild = self._has_wild_rows()
@@ -35,20 +37,20 @@ class Cosines:
     def __len__(self) -> int:
         return len(self.features)
 
-    def units(self, rows: Tensor) -> Tensor:
-        """The rows at length 1 in float32."""
-        if self.wild:
-            return self._exact_units(rows).float()
+    def units(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The rows at length 1."""
+        if self.wild or dtype == torch.float64:
+            return self._exact_units(rows).to(dtype)
         return self._take(rows).float().mul_(self.inverse[rows, None])
 
     def by_row(self, units: Tensor, rows: Rows) -> Tensor:
-        """Quick cosines [len(units), len(rows)], each within `margin` of the truth."""
-        if self.wild:
-            return product(units, self._exact_units(rows).float())
+        """Quick cosines [len(units), len(rows)] in the type of the units, within its margin of `exact`."""
+        if self.wild or units.dtype == torch.float64:
+            return product(units, self._exact_units(rows).to(units.dtype))
         return product(units, self._take(rows).float()).mul_(self.inverse[rows])
 
     def by_column(self, rows: Rows, units: Tensor) -> Tensor:
-        """The transpose of `by_row`, the faster way round for a handful of units."""
+        """The transpose of `by_row` in float32, the faster way round for a handful of units."""
         if self.wild:
             return product(self._exact_units(rows).float(), units)
         return product(self._take(rows).float(), units).mul_(self.inverse[rows, None])

@@ -11,7 +11,9 @@ from torch import Tensor
 from feal.selection.cosines import Cosines, Rows
 
 NOTHING = -2.0  # below every cosine
-FIRST_CHUNK, LAST_CHUNK = 1024, 4096  # pool rows in one product: few at first, as much is settled by them
+# Pool rows in one product: few at first, as much is settled by them; in float64 they have to be copied.
+FIRST_CHUNK, LAST_CHUNK = 1024, {torch.float32: 4096, torch.float64: 1024}
+SPARE = 3  # contenders kept beyond n: enough but for crowds at nearly the same distance
 
 Lists = dict[int, list[int]]
 
@@ -24,54 +26,64 @@ class Nearest:
     n: int
     tau: float
 
-    def lists(self, rows: Tensor, where: Tensor | None, bars: Tensor | None = None, kept: int = 0) -> Lists:
+    def lists(self, rows: Tensor, where: Tensor | None, bars: Tensor | None = None) -> Lists:
         """The lists of the rows [R] among the pool samples `where` (ascending; None: all).
 
         A row with n samples clearly nearer than its bar [R] is left out, and the search for it ends there.
-        `kept` is how many contenders a row holds on to: enough but for crowds at nearly the same distance.
         """
-        kept = kept or self.n + 3
-        race = Race(rows, self.cosines.units(rows), bars)
-        for chunk in chunks(where, len(self.cosines), FIRST_CHUNK):
+        return self._lists(rows, where, bars, torch.float32, self.n + SPARE)
+
+    def _lists(
+        self, rows: Tensor, where: Tensor | None, bars: Tensor | None, dtype: torch.dtype, kept: int
+    ) -> Lists:
+        race = Race(rows, self.cosines.units(rows, dtype), bars, self.cosines.margins[dtype])
+        for chunk in chunks(where, len(self.cosines), FIRST_CHUNK, LAST_CHUNK[dtype]):
             race.enter(self.cosines.by_row(race.units, chunk), chunk, kept)
-            if race.bars is not None and race.values.shape[1] >= self.n:
-                race.select(race.values[:, self.n - 1] <= race.bars + 2 * self.cosines.margin)
-        return self._clear(race) | self._doubtful(race, where)
+            race.drop_settled(self.n)
+        lists = self._clear(race)
+        if race.rows.numel():
+            short = self._short(race)
+            # Float64 tells apart what float32 cannot; what it cannot are copies, so then all of them are kept.
+            kept = kept if dtype == torch.float32 else 4 * kept
+            lists |= self._lists(short, where, None, torch.float64, kept) if short.numel() else {}
+            lists |= self._doubtful(race)
+        return lists
 
     def _clear(self, race: Race) -> Lists:
         """The lists that quick cosines decide; the rows left in the race are those they do not."""
-        margin = self.cosines.margin
         last, following = race.ranked(self.n), race.ranked(self.n + 1)
-        few = last < self.tau - margin
-        full = (last > self.tau + margin) & (following < last - 2 * margin)
-        lists: Lists = dict.fromkeys(race.rows[few].tolist(), [])
-        lists |= zip(race.rows[full].tolist(), race.names[full, : self.n].tolist(), strict=True)
+        few = last < self.tau - race.margin
+        full = (last > self.tau + race.margin) & (following < last - 2 * race.margin)
+        lists = _listed(race.rows[full], race.names[full, : self.n]) | _empty(race.rows[few])
         race.select(~few & ~full)
         return lists
 
-    def _doubtful(self, race: Race, where: Tensor | None) -> Lists:
-        """The lists of rows whose n-th nearest is too close to tau or to the next one for quick cosines."""
-        if not race.rows.numel():
-            return {}
-        cut = race.ranked(self.n).clamp_min(self.tau) - 2 * self.cosines.margin
-        short = race.dropped >= cut
-        lists = self.lists(race.rows[short], where, None, 4 * race.values.shape[1]) if short.any() else {}
+    def _short(self, race: Race) -> Tensor:
+        """Takes the rows out of the race that have let go of samples around the n-th place."""
+        short = race.dropped >= race.ranked(self.n).clamp_min(self.tau) - 2 * race.margin
+        rows = race.rows[short]
         race.select(~short)
-        cosines, names = self._refined(race, cut[~short])
-        full = cosines[:, self.n - 1] >= self.tau
-        lists |= dict.fromkeys(race.rows[~full].tolist(), [])
-        return lists | dict(zip(race.rows[full].tolist(), names[full, : self.n].tolist(), strict=True))
+        return rows
 
-    def _refined(self, race: Race, cut: Tensor) -> tuple[Tensor, Tensor]:
+    def _doubtful(self, race: Race) -> Lists:
+        """The lists of rows whose n-th nearest is too close to tau or to the next one for quick cosines."""
+        cosines, names = self._refined(race)
+        full = cosines[:, self.n - 1] >= self.tau
+        return _listed(race.rows[full], names[full, : self.n]) | _empty(race.rows[~full])
+
+    def _refined(self, race: Race) -> tuple[Tensor, Tensor]:
         """Cosines and names of the contenders in their true order, ties by index.
 
-        Float64 is spent only on those around the n-th place: a cosine clearly above it has its place among
-        the n nearest in any case, one clearly below never.
+        Exact cosines are spent only on those around the n-th place: what is clearly above has its place among
+        the n nearest in any case, what is clearly below never.
         """
-        margin, values = self.cosines.margin, race.values
-        near_last = (values - race.ranked(self.n)[:, None]).abs() <= 3 * margin
-        near_tau = (values - self.tau).abs() <= 2 * margin
-        row, place = ((near_last | near_tau) & (values >= cut[:, None])).nonzero(as_tuple=True)
+        values, last = race.values, race.ranked(self.n)[:, None]
+        near_last, near_tau = (
+            (values - last).abs() <= 3 * race.margin,
+            (values - self.tau).abs() <= 2 * race.margin,
+        )
+        possible = values >= last.clamp_min(self.tau) - 2 * race.margin
+        row, place = (possible & (near_last | near_tau)).nonzero(as_tuple=True)
         refined = values.double()
         refined[row, place] = self.cosines.exact(race.rows[row], race.names[row, place])
         names, by_name = race.names.sort(dim=1)
@@ -79,14 +91,22 @@ class Nearest:
         return cosines, names.gather(1, order)
 
 
+def _listed(rows: Tensor, names: Tensor) -> Lists:
+    return dict(zip(rows.tolist(), names.tolist(), strict=True))
+
+
+def _empty(rows: Tensor) -> Lists:
+    return {row: [] for row in rows.tolist()}
+
+
 class Race:
     """Rows and the best contenders found for them so far, best first."""
 
-    def __init__(self, rows: Tensor, units: Tensor, bars: Tensor | None) -> None:
-        self.rows, self.units, self.bars = rows, units, bars
-        self.values = torch.empty((len(rows), 0))
-        self.names = torch.empty((len(rows), 0), dtype=torch.int64)
-        self.dropped = torch.full((len(rows),), NOTHING)  # nothing that was let go was better than this
+    def __init__(self, rows: Tensor, units: Tensor, bars: Tensor | None, margin: float) -> None:
+        self.rows, self.units, self.bars, self.margin = rows, units, bars, margin
+        self.values = units.new_empty((rows.numel(), 0))
+        self.names = rows.new_empty((rows.numel(), 0))
+        self.dropped = units.new_full((rows.numel(),), NOTHING)  # nothing that was let go was better
 
     def enter(self, cosines: Tensor, chunk: Rows, kept: int) -> None:
         """Lets the samples of a chunk, given their cosines [R, len(chunk)], into the race."""
@@ -101,6 +121,11 @@ class Race:
         if values.shape[1] < seen:
             self.dropped = values[:, -1]
         self.values, self.names = values, names
+
+    def drop_settled(self, n: int) -> None:
+        """Lets go of the rows with n contenders clearly above their bar."""
+        if self.bars is not None and self.values.shape[1] >= n:
+            self.select(self.values[:, n - 1] <= self.bars + 2 * self.margin)
 
     def select(self, these: Tensor) -> None:
         """Goes on with some of the rows."""
@@ -117,13 +142,13 @@ class Race:
         return self.values[:, place - 1]
 
 
-def chunks(where: Tensor | None, size: int, first: int) -> Iterator[Rows]:
-    """The pool samples `where` (None: all `size` of them) in ever larger pieces."""
-    start, step, stop = 0, first, size if where is None else len(where)
+def chunks(where: Tensor | None, size: int, first: int, last: int) -> Iterator[Rows]:
+    """The pool samples `where` (None: all `size` of them) in pieces that grow from `first` to `last`."""
+    start, step, stop = 0, first, size if where is None else where.numel()
     while start < stop:
         end = min(start + step, stop)
         yield slice(start, end) if where is None else where[start:end]
-        start, step = end, min(2 * step, LAST_CHUNK)
+        start, step = end, min(2 * step, last)
 
 
 def _hide_self(cosines: Tensor, rows: Tensor, chunk: Rows) -> None:

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from feal.selection.copies import first_copies
 from feal.selection.cosines import Cosines, Rows
-from feal.selection.nearest import LAST_CHUNK, Lists, Nearest, chunks
+from feal.selection.nearest import Lists, Nearest, chunks
 
 SURVEYED = 64  # anchors in one pass over the pool: a matrix product is at full speed there
 SAMPLE = 512  # pool samples that tell a crowded ball from a sparse one
-CROWDED = 1 / 16  # share of the pool from which on a ball is no saving
+CHUNK = 4096  # pool samples in one product of such a pass
+CROWDED = 1 / 8  # share of the pool from which on a ball is no saving
 WIDE = 0.5  # below this threshold (60 degrees) a ball holds most of any pool
-MERGED = 2**17  # pairs up to which one product for several balls is cheaper than one for each
+MERGED = 2**15  # pairs up to which one product for several balls is cheaper than one for each
 
 Search = tuple[Tensor, Tensor]  # rows, and the samples to look at for their neighbours
 
@@ -43,11 +44,13 @@ class Neighbours:
         self._nearest = Nearest(cosines, n, tau)
         self._pool = first_copies(cosines.features, cosines.norms, n + 1)
         self._rank = order.argsort()
+        # By chance, as every k-th sample may be of one kind.
+        self._sample = torch.randint(self._size, (SAMPLE,), generator=torch.Generator().manual_seed(0))
         self._known: Lists = {}
         self._answered = torch.zeros(self._size, dtype=torch.bool)
         self._balls: dict[int, Ball | None] = {}  # None: crowded, look at the whole pool
         self._room = cosines.features.numel() // 8  # all balls together stay within half a copy of the pool
-        slack = 4 * cosines.margin
+        slack = 4 * cosines.margins[torch.float32]
         widest = 2 * math.acos(min(1.0, max(-1.0, tau - slack)))
         self._near, self._edge = tau - slack, math.cos(min(widest, math.pi)) - slack
 
@@ -95,14 +98,13 @@ class Neighbours:
         """The anchors whose ball is a small part of the pool, judged by a sample of it."""
         if self._tau < WIDE or not anchors.numel():
             return anchors[:0]
-        sample = slice(0, None, -(-self._size // SAMPLE))
-        inside = self._cosines.by_column(sample, self._cosines.units(anchors)) >= self._edge
+        inside = self._cosines.by_column(self._sample, self._cosines.units(anchors)) >= self._edge
         return anchors[inside.float().mean(0) <= CROWDED]
 
     def _drawn(self, anchors: Tensor) -> Iterator[Ball]:
         """The balls of the anchors, in one pass over the pool."""
         units = self._cosines.units(anchors)
-        found = [self._inside(chunk, units) for chunk in chunks(self._pool, self._size, LAST_CHUNK)]
+        found = [self._inside(chunk, units) for chunk in chunks(self._pool, self._size, CHUNK, CHUNK)]
         column, member, cosine = (torch.cat(parts) for parts in zip(*found, strict=True))
         near = (cosine >= self._near).nonzero()[:, 0]
         near = near[self._rank[member[near]].argsort()]
@@ -120,7 +122,8 @@ class Neighbours:
 
 def _apart(members: Tensor, group: Tensor, groups: int) -> tuple[Tensor, ...]:
     """The members of each group, in the order given."""
-    return members[group.argsort(stable=True)].split(group.bincount(minlength=groups).tolist())
+    sizes: list[int] = group.bincount(minlength=groups).tolist()
+    return torch.split(members[group.argsort(stable=True)], sizes)
 
 
 def merged(searches: list[Search]) -> Iterator[Search]:

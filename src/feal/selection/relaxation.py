@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from feal.selection.cosines import Cosines, product
@@ -84,6 +83,7 @@ class _Walk:
 
     def __init__(self, features: Tensor, order: Tensor, budget: int, n: int, tau: float, rule: str) -> None:
         self._cosines, self._order = Cosines(features), order
+        self._margin = self._cosines.margins[torch.float32]
         self._budget, self._n, self._tau, self._rule = budget, n, tau, rule
         self._chosen: list[int] = []
         self._taken: set[int] = set()
@@ -123,7 +123,7 @@ class _Walk:
         """For each candidate the samples that rule it out if they are accepted; nothing for most."""
         cosines = self._to_earlier(block)
         bars = cosines.amax(1)
-        edge = self._tau - self._cosines.margin
+        edge = self._tau - self._margin
         touched = (bars >= edge).nonzero()[:, 0]
         if not touched.numel():
             return {}
@@ -150,19 +150,18 @@ class _Walk:
     def _among_all(self, candidates: Tensor, anchors: Tensor, cosines: Tensor, names: Tensor) -> Lists:
         """Rule "all": every earlier neighbour, for the candidates with n neighbours in the pool."""
         lists = self._lists.find(candidates, anchors, bars=torch.full((candidates.numel(),), self._tau))
-        linked = self._linked(candidates, cosines, names)
-        chosen, block = linked[:, : len(self._chosen)].any(1), names[len(self._chosen) :].numpy()
+        linked, count = self._linked(candidates, cosines, names), len(self._chosen)
+        ruled_out, block = linked[:, :count].any(1).tolist(), names[count:]
         blockers: Lists = {}
         for row, name in enumerate(candidates.tolist()):
             if lists.get(name, [name]):  # not listed: it has n neighbours well above tau
-                open_links = linked[row, len(self._chosen) :]
-                blockers[name] = self._chosen[:1] if chosen[row] else block[open_links].tolist()
+                blockers[name] = self._chosen[:1] if ruled_out[row] else block[linked[row, count:]].tolist()
         return blockers
 
-    def _linked(self, candidates: Tensor, cosines: Tensor, names: Tensor) -> NDArray[np.bool_]:
+    def _linked(self, candidates: Tensor, cosines: Tensor, names: Tensor) -> Tensor:
         """Whether the cosine is >= tau, for certain."""
-        quick, slack = cosines.numpy(), 2 * self._cosines.margin
-        linked = quick >= self._tau
+        quick, slack = cosines.numpy(), 2 * self._margin
+        linked = torch.from_numpy(quick >= self._tau)
         row, column = np.nonzero((quick >= self._tau - slack) & (quick <= self._tau + slack))
-        linked[row, column] = (self._cosines.exact(candidates[row], names[column]) >= self._tau).numpy()
+        linked[row, column] = self._cosines.exact(candidates[row], names[column]) >= self._tau
         return linked

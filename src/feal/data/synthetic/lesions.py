@@ -34,7 +34,7 @@ class SyntheticLesions(SyntheticSet):
 
     name: ClassVar[str] = "synthetic-lesions"
     task: ClassVar[Task] = "classification"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     classes: int = 6
 
@@ -72,9 +72,7 @@ def _limits(site: str, classes: int, split: str) -> NDArray[np.float64]:
     return np.cumsum(mix(site, classes, split=split))
 
 
-def _own_look(
-    generator: np.random.Generator, classes: tuple[str, ...], label: int, *, ambiguous: bool
-) -> Look:
+def _own_look(generator: np.random.Generator, classes: tuple[str, ...], label: int, *, ambiguous: bool) -> Look:
     look = _form(generator, classes[label])
     if ambiguous:
         other = int(generator.integers(len(classes) - 1))
@@ -117,7 +115,8 @@ def _skin(generator: np.random.Generator, x: Field, y: Field, site: str) -> Fiel
     tone = np.clip(generator.normal(darkness, 0.15), 0.0, 1.0)
     colour = (1 - tone) * _FAIR + tone * _DARK
     light = 1 + 0.035 * noise(generator, x, y, cells=2) + 0.02 * noise(generator, x, y, cells=14)
-    return colour[:, None, None] * light
+    skin: Field = colour[:, None, None] * light
+    return skin
 
 
 def _lesion(generator: np.random.Generator, picture: Field, x: Field, y: Field, look: Look) -> Field:

@@ -19,8 +19,9 @@ _VESSEL, _LUMEN, _LIGHT, _STOOL = (
     np.array(rgb) for rgb in ((0.62, 0.20, 0.20), (0.22, 0.07, 0.06), (1.0, 0.97, 0.93), (0.72, 0.62, 0.25))
 )
 
-# Shares of patients without a polyp and with a small one; the rest have a large one.
-_NONE, _SMALL = 0.06, 0.25
+# The share of patients without a polyp, and each centre's share of small ones; the rest are large.
+_NONE = 0.06
+_SMALL = {"alder": 0.2, "birch": 0.35, "cedar": 0.15, "dogwood": 0.3}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class SyntheticPolyps(SyntheticSet):
 
     name: ClassVar[str] = "synthetic-polyps"
     task: ClassVar[Task] = "segmentation"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     train: int = 300
     test: int = 100
@@ -57,7 +58,7 @@ class SyntheticPolyps(SyntheticSet):
         camera = camera_of(site)
         x, y = _placed(moment, size=self.size, zoom=camera.zoom)
         relief, picture = _wall(patient, x, y)
-        polyp = _polyp(patient, case)
+        polyp = _polyp(patient, case, site)
         mask = np.zeros_like(x, dtype=np.uint8)
         if polyp is not None:
             depth, picture, relief = _grown(patient, picture, relief, x, y, polyp)
@@ -73,10 +74,10 @@ def _placed(moment: np.random.Generator, *, size: int, zoom: float) -> tuple[Fie
     return turned(x, y, angle=moment.normal(0.0, 0.08), shift=(shift[0], shift[1]), scale=scale)
 
 
-def _polyp(generator: np.random.Generator, case: Case) -> _Polyp | None:
+def _polyp(generator: np.random.Generator, case: Case, site: str) -> _Polyp | None:
     if case.rank < _NONE:
         return None
-    small = case.rank < _NONE + _SMALL
+    small = case.rank < _NONE + _SMALL.get(site, 0.25)
     flat = case.kind == "ambiguous"
     place = in_disc(generator, 1, radius=0.55)[0]
     tint = generator.normal(0.0, 0.03, 3) + np.array([0.035, -0.03, -0.02]) * (0.4 if flat else 1.0)

@@ -41,7 +41,7 @@ class Lesion:
     @property
     def pixel(self) -> float:
         """The width of a pixel."""
-        return 2 / self.x.shape[0]
+        return 2 / len(self.x)
 
     @property
     def dark(self) -> NDArray[np.float64]:
