@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from feal.errors import FealError
 
 _RESIDENT = 64 * 2**20
+_LARGE = 256 * 2**20
 
 
 class StoredArray:
     """An `.npy` file seen through a memory map, whose header, size and expected shape agree.
 
     Opening reads the header only. `read` copies rows out and now and then lets the map's pages go: a
-    memory map that was walked through once would otherwise count as memory of this process in full.
+    memory map that was walked through once would otherwise count as memory of this process in full. Of a large
+    file the rows are announced first: left alone, the system reads megabytes around every single one.
 
     Raises:
         FealError: the file is missing, cut short, not an array, or of another shape or type.
@@ -43,16 +45,25 @@ class StoredArray:
         self.array: NDArray[Any] = np.frombuffer(
             self._map, dtype=dtype, offset=offset, count=math.prod(shape)
         ).reshape(shape)
+        self._offset = offset
         self._touched = 0
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """A copy of these rows, in this order, shape [b, ...]."""
+        if self.array.nbytes > _LARGE and hasattr(mmap, "MADV_WILLNEED"):
+            self._announce(rows)
         part = self.array[rows]
         self._touched += part.nbytes
         if self._touched > _RESIDENT and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
             self._touched = 0
         return part
+
+    def _announce(self, rows: NDArray[np.int64]) -> None:
+        width = self.array.nbytes // len(self.array)
+        for first, last in _runs(rows):
+            start = (self._offset + first * width) // mmap.PAGESIZE * mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_WILLNEED, start, self._offset + (last + 1) * width - start)
 
 
 class ArrayWriter:
@@ -100,6 +111,17 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     """Write a whole array and bring it to the disk."""
     with ArrayWriter(path, row=array.shape[1:], dtype=array.dtype.str) as writer:
         writer.append(array)
+
+
+def _runs(rows: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Neighbouring rows taken together, as first and last of each run.
+
+    >>> _runs(np.array([7, 3, 4, 8, 5, 1]))
+    [(1, 1), (3, 5), (7, 8)]
+    """
+    ordered = np.unique(rows)
+    parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    return [(int(part[0]), int(part[-1])) for part in parts if len(part)]
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from feal.selection.copies import first_copies
-from feal.selection.cosines import Cosines, Rows
+from feal.selection.cosines import Cosines, Rows, product
 from feal.selection.nearest import Lists, Nearest, chunks
 
 SURVEYED = 64  # anchors in one pass over the pool: a matrix product is at full speed there
@@ -45,7 +45,8 @@ class Neighbours:
         self._pool = first_copies(cosines.features, cosines.norms, n + 1)
         self._rank = order.argsort()
         # By chance, as every k-th sample may be of one kind.
-        self._sample = torch.randint(self._size, (SAMPLE,), generator=torch.Generator().manual_seed(0))
+        sample = torch.randint(self._size, (SAMPLE,), generator=torch.Generator().manual_seed(0))
+        self._sample = cosines.units(sample)
         self._known: Lists = {}
         self._answered = torch.zeros(self._size, dtype=torch.bool)
         self._balls: dict[int, Ball | None] = {}  # None: crowded, look at the whole pool
@@ -98,7 +99,7 @@ class Neighbours:
         """The anchors whose ball is a small part of the pool, judged by a sample of it."""
         if self._tau < WIDE or not anchors.numel():
             return anchors[:0]
-        inside = self._cosines.by_column(self._sample, self._cosines.units(anchors)) >= self._edge
+        inside = product(self._sample, self._cosines.units(anchors)) >= self._edge
         return anchors[inside.float().mean(0) <= CROWDED]
 
     def _drawn(self, anchors: Tensor) -> Iterator[Ball]:

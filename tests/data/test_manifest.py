@@ -1,0 +1,66 @@
+"""Manifests that cannot be read say why."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from feal.data.manifest import read_manifest
+from feal.errors import FealError
+
+
+def _edit(root: Path, **changes: object) -> None:
+    path = root / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_reading_gives_back_what_was_written(plain: Path) -> None:
+    manifest, digest = read_manifest(plain)
+    assert manifest.encode() == (plain / "manifest.json").read_bytes()
+    assert len(digest) == 64
+
+
+def test_the_digest_follows_the_content(plain: Path) -> None:
+    before = read_manifest(plain)[1]
+    _edit(plain, source={"other": 1})
+    assert read_manifest(plain)[1] != before
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": 2}, "format 2"),
+        ({"task": "regression"}, "'task' must be one of"),
+        ({"classes": ["a"]}, "at least two classes"),
+        ({"classes": ["a", "a"]}, "names a class twice"),
+        ({"classes": ["a", 3]}, "must hold names"),
+        ({"classes": None}, "wrong kind"),
+        ({"dtype": "object"}, "'dtype' must be one of"),
+        ({"height": 0}, "'height' must be a whole number"),
+        ({"width": True}, "'width' must be a whole number"),
+        ({"channels": 1.5}, "'channels' must be a whole number"),
+        ({"sites": {}}, "names no site"),
+        ({"sites": {"../up": {"samples": 4, "checksums": {}}}}, "site name '../up' is not possible"),
+        ({"sites": {"alder": {"samples": 0, "checksums": {}}}}, "at least one sample"),
+        ({"sites": {"alder": {"samples": 4, "checksums": {"/etc/passwd": "x"}}}}, "impossible entry"),
+        ({"sites": {"alder": {"samples": 4, "checksums": {"../x": "x"}}}}, "impossible entry"),
+        ({"sites": {"alder": {"samples": 4}}}, "'checksums' is missing"),
+        ({"name": "a/b"}, "data set name 'a/b' is not possible"),
+    ],
+)
+def test_an_impossible_field_is_named(plain: Path, changes: dict[str, object], said: str) -> None:
+    _edit(plain, **changes)
+    with pytest.raises(FealError, match=said):
+        read_manifest(plain)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "\udcff"])
+def test_something_else_than_a_manifest(plain: Path, content: str) -> None:
+    (plain / "manifest.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(FealError, match="damaged"):
+        read_manifest(plain)
+
+
+def test_a_folder_without_manifest(tmp_path: Path) -> None:
+    with pytest.raises(FealError, match=r"not a prepared data set.*feal data prepare"):
+        read_manifest(tmp_path)
