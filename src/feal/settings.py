@@ -72,14 +72,14 @@ class Selection(Section):
 
 
 class Synthetic(Section):
-    """Size and make-up of the synthetic data sets."""
+    """Size and make-up of the synthetic data sets; what is left out is the data set's own default."""
 
     seed: int = Field(0, ge=0, description="which pictures; apart from the run's seed, so that runs share data")
     sites: Annotated[int, Field(ge=1, le=12)] = Field(4, description="number of centres")
-    train: Positive = Field(600, description="training samples of the largest centre")
-    test: int = Field(200, ge=0, description="test samples of the largest centre")
-    size: Annotated[int, Field(ge=32, le=512)] = Field(32, description="height and width in pixels")
-    classes: Annotated[int, Field(ge=2, le=8)] = Field(6, description="lesion classes")
+    train: Positive | None = Field(None, description="training samples of the largest centre")
+    test: Annotated[int, Field(ge=0)] | None = Field(None, description="test samples of every centre")
+    size: Annotated[int, Field(ge=32, le=512)] | None = Field(None, description="height and width in pixels")
+    classes: Annotated[int, Field(ge=2, le=8)] | None = Field(None, description="lesion classes")
     given: float = Field(0.0, ge=0, lt=1, description="share of training samples labelled from the start")
 
 
@@ -93,9 +93,7 @@ class Settings(Section):
     query_model: QueryModel | None = Field(
         None, description="the model that is asked, for strategies that let one choose"
     )
-    loss: Loss | None = Field(
-        None, description="training loss; the strategy's own by default"
-    )
+    loss: Loss | None = Field(None, description="training loss; the strategy's own by default")
     counts: Literal["global", "site"] | None = Field(
         None,
         description="class counts behind losses; default: all sites' for the balanced, the site's own for weights",

@@ -93,7 +93,11 @@ def test_a_message_before_the_join_is_refused(site: Site, weights: dict[str, tor
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"version": "0.0.1"}, "version"), ({"run": "another"}, "configuration"), ({"protocol": 99}, "coordinator 99")],
+    [
+        ({"version": "0.0.1"}, "version"),
+        ({"run": "another"}, "configuration"),
+        ({"protocol": 99}, "coordinator 99"),
+    ],
 )
 def test_strangers_are_refused(site: Site, change: dict[str, object], said: str) -> None:
     assert _join(site, **change).status == "failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from feal.errors import FealError
 from feal.federation.engines import ENGINES
 from feal.models import MODELS
 from feal.selection import STRATEGIES
-from feal.settings import Settings
+from feal.settings import Settings, Synthetic
 
 
 def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -33,7 +34,7 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     # Checked alone first, so that a mistake in the file is not blamed on the command line.
     build(flatten(content), source=f"preset {preset}")
     settings = build({**flatten(content), **flatten(overrides or {})}, source="the overrides")
-    return _with_strategy_defaults(_with_known_names(settings))
+    return _with_strategy_defaults(_with_dataset_defaults(_with_known_names(settings)))
 
 
 def _with_known_names(settings: Settings) -> Settings:
@@ -45,6 +46,16 @@ def _with_known_names(settings: Settings) -> Settings:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
     return settings
+
+
+def _with_dataset_defaults(settings: Settings) -> Settings:
+    """Settle what a synthetic data set leaves open, so that the written configuration is complete."""
+    if settings.dataset not in DATASETS.names():
+        return settings
+    own = {field.name: field.default for field in fields(DATASETS.get(settings.dataset))}
+    given = settings.synthetic.model_dump()
+    settled = {key: own.get(key) if value is None else value for key, value in given.items()}
+    return settings.model_copy(update={"synthetic": Synthetic(**settled)})
 
 
 def _with_strategy_defaults(settings: Settings) -> Settings:

@@ -29,7 +29,7 @@ def locate(dataset: str, *, data: str | Path | None = None, synthetic: Mapping[s
     """The prepared folder of a data set, given by its name or as a folder itself.
 
     A synthetic set is drawn on first use, into a folder named by its parameters below `data`, `$FEAL_DATA` or
-    the user's cache; parameters that it does not have are passed over.
+    the user's cache; parameters that it does not have, or that are None, are passed over.
 
     Raises:
         FealError: no such data set, a parameter out of range, a folder that cannot be written.
@@ -38,7 +38,7 @@ def locate(dataset: str, *, data: str | Path | None = None, synthetic: Mapping[s
         return Path(dataset)
     kind = DATASETS.get(dataset)
     known = {field.name for field in fields(kind)}
-    chosen = kind(**{key: value for key, value in (synthetic or {}).items() if key in known})
+    chosen = kind(**{key: value for key, value in (synthetic or {}).items() if key in known and value is not None})
     root = _cache(data) / f"{dataset}-{_fingerprint(chosen)}"
     if not (root / "manifest.json").exists():
         chosen.write(root)
