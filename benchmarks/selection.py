@@ -8,6 +8,7 @@ One thread, CPU time, median of interleaved repeats; memory is measured in fresh
 from __future__ import annotations
 
 import argparse
+import ctypes
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -161,6 +162,7 @@ def _alone(share: float, size: int, width: int, repeats: int) -> Measured:
     torch.set_num_threads(1)
     choose(build(share, 2000, width))  # whatever torch allocates once
     pool = build(share, size, width)
+    ctypes.CDLL(None).malloc_trim(0)  # what building has left behind would count as there before
     before = _memory("VmRSS")
     whole = _memory("VmHWM")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far

@@ -10,7 +10,6 @@ import torch
 
 from tests.command import Command
 
-
 # Two threads on two busy cores wait for each other: some tests would take ten times as long.
 torch.set_num_threads(1)
 
