@@ -33,7 +33,8 @@ def test_dropout_acts_on_the_head_input_in_training_only() -> None:
 def test_features_are_the_mean_of_the_last_convolution() -> None:
     model = TinyCNN(classes=2, channels=3).eval()
     output = model.outputs(BATCH)
-    torch.testing.assert_close(output.features, model.blocks(BATCH).mean(dim=(2, 3)))
+    standard = torch.nn.functional.instance_norm(BATCH)
+    torch.testing.assert_close(output.features, model.blocks(standard).mean(dim=(2, 3)))
     assert (output.deep >= 0).all()
 
 
@@ -46,3 +47,11 @@ def test_it_learns() -> None:
         torch.nn.functional.cross_entropy(model(BATCH), targets).backward()
         optimizer.step()
     assert torch.equal(model(BATCH).argmax(dim=1), targets)
+
+
+def test_a_colour_cast_and_another_contrast_change_nothing() -> None:
+    model = TinyCNN(classes=2, channels=3).eval()
+    cast = 0.3 * BATCH * torch.tensor([0.9, 0.5, 1.2]).reshape(3, 1, 1) + torch.tensor([0.1, 0.4, 0.0]).reshape(
+        3, 1, 1
+    )
+    torch.testing.assert_close(model(cast), model(BATCH), rtol=1e-2, atol=1e-3)

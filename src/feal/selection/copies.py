@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-BATCH = 4096
+BATCH = 1024
 GLANCE = 4  # columns that tell most rows apart
 
 
