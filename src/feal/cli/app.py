@@ -48,7 +48,7 @@ def run(
     settings = load(preset, parse(overrides or []))
     if out is None:
         out = free_folder(Path("runs"), f"{Path(preset).stem}-{settings.strategy}-{settings.seed}")
-    with Screen(settings, out) as screen:
+    with Screen(settings, out, preset=preset) as screen:
         screen.finished(start(settings, out=out, watcher=screen))
 
 

@@ -24,8 +24,11 @@ PLAIN_INTERVAL = 30.0
 class Screen(Watcher):
     """Shows a run; on an interruption it says how to go on."""
 
-    def __init__(self, settings: Settings, folder: Path, *, console: Console | None = None) -> None:
+    def __init__(
+        self, settings: Settings, folder: Path, *, preset: str | None = None, console: Console | None = None
+    ) -> None:
         self._settings = settings
+        self._preset = preset
         self._folder = folder
         self._console = console or Console()
         self._task = ""
@@ -100,15 +103,14 @@ class Screen(Watcher):
         """Say how the run ended, where it lies and what to type next."""
         self._progress.stop()
         self._console.print(curve_table(result.rounds, task=self._task or str(result.summary["task"])))
-        more = self._settings.rounds + 2
-        self._console.print(
-            f"\nThe run is {result.status} and lies in {result.folder}\n"
-            f"  look at it again:  feal show {result.folder}\n"
-            f"  go on with it:     feal resume {result.folder} rounds={more}\n"
-            f"  compare with:      feal run PRESET strategy=random",
-            soft_wrap=True,
-            highlight=False,
-        )
+        lines = [
+            f"The run is {result.status} and lies in {result.folder}",
+            f"  look at it again:  feal show {result.folder}",
+            f"  go on with it:     feal resume {result.folder} rounds={self._settings.rounds + 2}",
+        ]
+        if self._preset is not None and self._settings.strategy != "random":
+            lines.append(f"  compare it with:   feal run {self._preset} strategy=random")
+        self._console.print("\n" + "\n".join(lines), soft_wrap=True, highlight=False)
 
     def _speak_plainly(self, text: str) -> None:
         if self._console.is_terminal or time.monotonic() - self._spoke < PLAIN_INTERVAL:
