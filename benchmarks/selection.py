@@ -1,4 +1,5 @@
-"""Diversity relaxation against the straightforward way, against its own matrix products, and on a million samples.
+"""Selection: relaxation against the straightforward way and its own matrix products, and all of it against the
+models' forward passes.
 
 One thread, CPU time, median of interleaved repeats; memory is measured in fresh processes. Nothing is asserted.
 
@@ -10,8 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
@@ -23,12 +23,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
+import whole_selection
 from feal.selection import cosines, neighbours, relaxation
 from feal.selection.relaxation import relax
+from measuring import in_words, medians, table, timed
 
 BUDGET, NEIGHBOURS, TAU = 500, 5, 0.85
 GROUP = 20  # samples in a cluster: one is taken, 19 are passed over
 KINDS = {"few rejected": 0.05, "clustered": 1.0}  # pools, by the share of their samples that are in clusters
+BLOCK = 512  # candidates in one product with the whole pool
 TRIED = 40  # candidates on which the straightforward forms are timed
 
 Shapes = list[tuple[torch.Size, torch.Size, torch.dtype]]
@@ -137,21 +140,6 @@ def bare(shapes: Shapes) -> Callable[[], None]:
 # Measuring
 
 
-def timed(form: Callable[[], object]) -> float:
-    start = time.process_time()
-    form()
-    return time.process_time() - start
-
-
-def medians(forms: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """CPU seconds of each form, in turn rather than one after the other."""
-    times: dict[str, list[float]] = {name: [] for name in forms}
-    for _ in range(repeats):
-        for name, form in forms.items():
-            times[name].append(timed(form))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def _memory(field: str) -> int:
     """Bytes of a field of this process's status: VmRSS now, VmHWM at the peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -197,6 +185,7 @@ def _speed_column(share: float, size: int, width: int, repeats: int) -> dict[str
         "relax": lambda: choose(pool),
         "products": bare(products(pool)),
         "reading": lambda: torch.linalg.vector_norm(pool.features, dim=1),
+        "block": lambda: cosines.product(pool.features[:BLOCK], pool.features),
     }
     slow = {
         "cosine": lambda: straightforward(pool, tried, plain_cosine),
@@ -209,15 +198,17 @@ def _speed_column(share: float, size: int, width: int, repeats: int) -> dict[str
     return {
         "candidates looked at": f"{candidates:,}",
         "  of these rejected": f"{candidates - min(BUDGET, candidates):,}",
-        "relax": _time(seconds["relax"]),
-        "straightforward: cosine_similarity and a sort *": _time(slow_seconds["cosine"]),
+        "relax": in_words(seconds["relax"]),
+        "straightforward: cosine_similarity and a sort *": in_words(slow_seconds["cosine"]),
         "  over relax": f"{slow_seconds['cosine'] / seconds['relax']:,.0f}",
-        "straightforward, rows at length 1 beforehand *": _time(slow_seconds["units"]),
+        "straightforward, rows at length 1 beforehand *": in_words(slow_seconds["units"]),
         "  over relax ": f"{slow_seconds['units'] / seconds['relax']:,.0f}",
-        "its matrix products alone": _time(seconds["products"]),
+        "its matrix products alone": in_words(seconds["products"]),
         "  relax over these": f"{seconds['relax'] / seconds['products']:.2f}",
-        "these and one reading of the features": _time(bound),
+        "these and one reading of the features": in_words(bound),
         "  relax over both": f"{seconds['relax'] / bound:.2f}",
+        "all candidates against the pool, in blocks": in_words(seconds["block"] * candidates / BLOCK),
+        "  relax over these ": f"{seconds['relax'] / (seconds['block'] * candidates / BLOCK):.2f}",
         "memory beyond the features": f"{memory / 1e6:,.0f} MB",
         "  of one copy of them": f"{memory / (4 * size * width):.0%}",
     }
@@ -234,24 +225,11 @@ def scaling(small: int, large: int, width: int, repeats: int) -> Iterator[list[s
             yield [
                 name,
                 f"{size:,}",
-                _time(measured.seconds),
+                in_words(measured.seconds),
                 f"{each * 1e6:.2f} us",
                 f"{each / reference:.2f}",
                 peak,
             ]
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:,.1f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
-
-
-def table(rows: Iterator[list[str]]) -> None:
-    lines = list(rows)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for first, *rest in lines:
-        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        print("   ".join([first.ljust(widths[0]), *cells]))
-    print()
 
 
 def main() -> None:
@@ -266,6 +244,8 @@ def main() -> None:
     print(f"* timed on {TRIED} candidates, median of 3, and scaled to all that are looked at\n")
     print("From small to large, 128 features")
     table(scaling(10_000, large, 128, repeats))
+    print("The whole feal selection of a site and the bare forward passes of both models")
+    table(whole_selection.rows(repeats))
 
 
 if __name__ == "__main__":

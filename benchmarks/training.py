@@ -9,71 +9,25 @@ memory-mapped array, as in a run. One thread, CPU time, median of interleaved re
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from feal.data import PreparedSite, PreparedWriter, open_prepared
+from feal.data import PreparedSite, open_truth
 from feal.evidential import EvidentialCrossEntropy, EvidentialDice
 from feal.federation.objective import Objective
 from feal.federation.training import batches, train
-from feal.models import Network, build_model
-from feal.settings import Task, Training
-
-
-@dataclass(frozen=True)
-class Case:
-    """A network on images of a size."""
-
-    model: str
-    task: Task
-    size: int
-    samples: int
-    batch_size: int
-
+from feal.settings import Training
+from measuring import medians, table
+from noise import Case
 
 CASES = [
     Case("tiny-cnn", "classification", 32, 256, 16),
     Case("efficientnet-b0", "classification", 64, 96, 32),
     Case("unet", "segmentation", 96, 48, 8),
 ]
-
-
-def prepare(case: Case, root: Path) -> tuple[PreparedSite, torch.Tensor]:
-    """Random images as a prepared site, and their targets."""
-    draw = np.random.default_rng(0)
-    shape = (case.samples,) if case.task == "classification" else (case.samples, case.size, case.size)
-    targets = draw.integers(0, 2, shape)
-    with PreparedWriter(
-        root,
-        name="noise",
-        task=case.task,
-        classes=("one", "other"),
-        channels=3,
-        height=case.size,
-        width=case.size,
-    ) as writer:
-        writer.site("site").append(
-            ids=[f"{index:06}" for index in range(case.samples)],
-            images=draw.integers(0, 256, (case.samples, 3, case.size, case.size)).astype(np.uint8),
-            truth=targets.astype(np.int16 if case.task == "classification" else np.uint8),
-            splits=["train"] * case.samples,
-        )
-    return open_prepared(root).site("site"), torch.from_numpy(targets)
-
-
-def network_of(case: Case) -> Network:
-    """The same initial weights every time."""
-    torch.manual_seed(0)
-    return build_model(
-        case.model, task=case.task, classes=2, channels=3, height=case.size, width=case.size
-    ).train()
 
 
 def objective_of(case: Case) -> Objective:
@@ -83,7 +37,7 @@ def objective_of(case: Case) -> Objective:
 
 def bare_loop(case: Case, images: torch.Tensor, targets: torch.Tensor) -> None:
     """An epoch as one would write it without this project."""
-    network, objective = network_of(case), objective_of(case)
+    network, objective = case.network().train(), objective_of(case)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     for batch in batches(case.samples, case.batch_size, torch.Generator().manual_seed(0)):
         optimizer.zero_grad(set_to_none=True)
@@ -95,8 +49,8 @@ def site_loop(case: Case, site: PreparedSite, targets: torch.Tensor) -> None:
     """An epoch of the site's own loop, its checks and copies of weights and moments included."""
     rows = site.rows(site.ids("train"))
     train(
-        network_of(case),
-        read=lambda batch: site.read(rows[batch.numpy()]),
+        case.network(),
+        read=lambda batch: site.read(rows[batch.numpy()]).to(memory_format=torch.channels_last),
         targets=targets,
         objective=objective_of(case),
         training=Training(lr=1e-3, batch_size=case.batch_size),
@@ -108,36 +62,41 @@ def site_loop(case: Case, site: PreparedSite, targets: torch.Tensor) -> None:
     )
 
 
-def cpu_seconds(work: Callable[[], None]) -> float:
-    """CPU time of one call."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def compare(case: Case, repeats: int) -> tuple[float, float]:
-    """Images per second of the site's loop and of the bare one."""
+def compare(case: Case, repeats: int) -> dict[str, float]:
+    """CPU seconds of an epoch of each loop; the bare one also in the site's memory format."""
     with tempfile.TemporaryDirectory() as folder:
-        site, targets = prepare(case, Path(folder) / "noise")
-        images = site.read(site.rows(site.ids("train")))
-        ours: list[float] = []
-        bare: list[float] = []
-        for _ in range(repeats + 1):
-            ours.append(cpu_seconds(lambda: site_loop(case, site, targets)))
-            bare.append(cpu_seconds(lambda: bare_loop(case, images, targets)))
-    return case.samples / statistics.median(ours[1:]), case.samples / statistics.median(bare[1:])
+        site = case.site(Path(folder) / "noise")
+        rows = site.rows(site.ids("train"))
+        images, targets = site.read(rows), open_truth(site).read(rows).long()
+        last = images.to(memory_format=torch.channels_last)
+        forms = {
+            "site": lambda: site_loop(case, site, targets),
+            "bare": lambda: bare_loop(case, images, targets),
+            "bare, channels last": lambda: bare_loop(case, last, targets),
+        }
+        medians(forms, 1)
+        return medians(forms, repeats)
+
+
+def lines(repeats: int) -> Iterator[list[str]]:
+    """A row for each network."""
+    yield ["images a second", "size", "site", "bare", "ratio", "bare, channels last", "ratio"]
+    for case in CASES:
+        seconds = compare(case, repeats)
+        speed = {name: case.samples / value for name, value in seconds.items()}
+        cells = [f"{speed['site']:.1f}"]
+        for name in ("bare", "bare, channels last"):
+            cells += [f"{speed[name]:.1f}", f"{speed['site'] / speed[name]:.3f}"]
+        yield [case.model, str(case.size), *cells]
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="three repeats")
     repeats = 3 if parser.parse_args().quick else 9
     torch.set_num_threads(1)
-    print(f"{'network':<16} {'size':>4} {'site images/s':>14} {'bare images/s':>14} {'ratio':>6}")
-    for case in CASES:
-        ours, bare = compare(case, repeats)
-        print(f"{case.model:<16} {case.size:>4} {ours:>14.1f} {bare:>14.1f} {ours / bare:>6.3f}")
+    table(lines(repeats))
 
 
 if __name__ == "__main__":

@@ -68,8 +68,7 @@ class Screen(Watcher):
         self._console.print(
             f"[bold]{settings.strategy}[/] on {settings.dataset}: {len(sites)} sites, {first.task}, "
             f"{settings.model}, {settings.loss} loss, {settings.rounds} rounds of "
-            f"{settings.communication_rounds} communication rounds, seed {settings.seed}",
-            soft_wrap=True,
+            f"{settings.communication_rounds} communication rounds, seed {settings.seed}\n",
             highlight=False,
         )
         per_round = len(sites) * (settings.communication_rounds + 1)

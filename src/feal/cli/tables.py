@@ -23,7 +23,7 @@ def round_table(record: Mapping[str, Any], *, task: str, rounds: int) -> Table:
         table.add_row(site, str(record["labels"].get(site, 0)), number(value), *_evidence(by_site.get(site, {})))
     total = str(sum(record["labels"].values()))
     table.add_row(
-        "mean",
+        "total, mean",
         total,
         number(figures["mean"]),
         *_evidence(record["diagnostics"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -30,9 +31,10 @@ def first_copies(features: Tensor, norms: Tensor, most: int) -> Tensor | None:
 
 def _alike(rows: Tensor, keys: Tensor, most: int) -> Tensor:
     """The rows that share their key with at least `most` others."""
-    keys, order = keys.sort()
-    if not (keys[most:] == keys[:-most]).any():
+    ascending = np.sort(keys.numpy())  # several times as fast as torch's, and mostly all that is needed
+    if not (ascending[most:] == ascending[:-most]).any():
         return rows[:0]
+    keys, order = keys.sort()
     size = keys.unique_consecutive(return_counts=True)[1]
     return rows[order[size.repeat_interleave(size) > most]].sort().values
 

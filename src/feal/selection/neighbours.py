@@ -43,7 +43,7 @@ class Neighbours:
         self._cosines, self._size, self._tau = cosines, len(cosines), tau
         self._nearest = Nearest(cosines, n, tau)
         self._pool = first_copies(cosines.features, cosines.norms, n + 1)
-        self._rank = order.argsort()
+        self._rank = torch.empty_like(order).scatter_(0, order, torch.arange(self._size))
         # By chance, as every k-th sample may be of one kind.
         sample = torch.randint(self._size, (SAMPLE,), generator=torch.Generator().manual_seed(0))
         self._sample = cosines.units(sample)

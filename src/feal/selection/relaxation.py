@@ -117,7 +117,8 @@ class _Walk:
                 places.append(first + place)
                 if len(places) == missing:
                     return
-        self._units[first : first + len(places)] = self._units[places]
+        kept = torch.tensor(places, dtype=torch.int64)
+        self._units[first : first + len(places)] = self._units.index_select(0, kept)
 
     def _blockers(self, block: Tensor) -> Lists:
         """For each candidate the samples that rule it out if they are accepted; nothing for most."""
