@@ -104,3 +104,11 @@ def test_a_locked_file_is_said(tmp_path: Path) -> None:
         store.admit(run="r", data="d", settings="{}")
     other.close()
     store.close()
+
+
+def test_a_full_disk_is_said_and_nothing_of_the_transaction_stays(store: Store) -> None:
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+    with pytest.raises(FealError, match=r"no space left to write .*site\.sqlite"), store.transaction():
+        store.add_queries([_query(f"sample {number}" * 50) for number in range(500)])
+    assert store.asked() == set()

@@ -117,25 +117,24 @@ def _options(
     del version
 
 
-class _Terminated(KeyboardInterrupt):
-    """Another process asked this one to end."""
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise _Terminated
-
-
 def main() -> None:
-    """Entry point: a user's mistake is one sentence and exit code 2, an interruption 130 (or 143)."""
-    signal.signal(signal.SIGTERM, _terminate)
+    """Entry point: a user's mistake is one sentence and exit code 2, an interruption 130, a polite kill 143."""
+    asked_to_end: list[int] = []
+
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        del frame
+        asked_to_end.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, terminate)
     try:
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
     except FealError as error:
         typer.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        code = 2
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
-    except click.Abort as error:
-        sys.exit(143 if isinstance(error.__cause__, _Terminated) else 130)
+        code = error.exit_code
+    except click.Abort:
+        code = 130
+    sys.exit(143 if asked_to_end else code)

@@ -44,7 +44,7 @@ class Screen(Watcher):
             disable=not self._console.is_terminal,
             speed_estimate_period=120,
         )
-        self._bar: TaskID = self._progress.add_task("joining", total=None)
+        self._bar: TaskID = self._progress.add_task("preparing data and sites", total=None)
 
     def __enter__(self) -> Screen:
         self._progress.start()
