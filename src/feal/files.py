@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -24,16 +25,17 @@ Tensors = Mapping[str, torch.Tensor]
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically: readers see the old content or the new, also after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         publish(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error
 
 
@@ -52,6 +54,11 @@ def unwritable(path: Path, error: OSError) -> FealError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return FealError(f"There is no space left to write {path}: free some and repeat the command.")
     return FealError(f"{path} could not be written ({error.strerror}): mend that and repeat the command.")
+
+
+def from_system(error: OSError) -> FealError:
+    """The sentence for whatever else the machine refused."""
+    return FealError(f"{error.filename or 'A file'} cannot be used ({error.strerror}): mend that and repeat.")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -107,7 +114,11 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         FealError: another process holds it.
     """
-    with (folder / ".lock").open("a+") as file:
+    try:
+        file = (folder / ".lock").open("a+")
+    except OSError as error:
+        raise unwritable(folder / ".lock", error) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

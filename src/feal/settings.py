@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,7 +26,7 @@ class Section(BaseModel):
 class Training(Section):
     """How a site trains in one communication round."""
 
-    lr: float = Field(5e-4, gt=0, description="Adam's learning rate")
+    lr: float = Field(5e-4, gt=0, le=100, description="Adam's learning rate")
     batch_size: Positive = Field(32, description="samples in a training batch")
     local_epochs: Positive = Field(1, description="passes over the labelled samples in one communication round")
     weight_decay: float = Field(0.0, ge=0, description="Adam's weight decay")
@@ -108,7 +109,8 @@ class Settings(Section):
     seed: int = Field(0, ge=0, description="seed of every random draw of the run")
     rounds: Positive = Field(5, description="active-learning rounds")
     communication_rounds: Positive = Field(100, description="communication rounds in an active-learning round")
-    budget: Positive | Annotated[float, Field(gt=0, lt=1)] = Field(
+    # Strict, as 1.0 (all?) and true would otherwise pass for one label.
+    budget: Annotated[int, Field(ge=1, strict=True)] | Annotated[float, Field(gt=0, lt=1, strict=True)] = Field(
         500, description="labels a site may ask for in a round: a number, or a share of its samples"
     )
     cap: Share = Field(0.85, description="share of a site's samples that may be labelled in all")
@@ -134,6 +136,21 @@ class Settings(Section):
         decisive = {key: value for key, value in self.dump().items() if key not in _INDIFFERENT}
         canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted names.
+
+    >>> flatten({"seed": 1, "training": {"lr": 0.1}})
+    {'seed': 1, 'training.lr': 0.1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 _INDIFFERENT = frozenset({"rounds", "engine", "fresh", "data"})

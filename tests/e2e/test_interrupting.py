@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from feal.config.overrides import flatten
 from feal.experiment import resume, start
+from feal.settings import flatten
 from tests.runs import TINY, differences, fingerprint, tiny
 
 LONGER = {**TINY, "rounds": 2, "communication_rounds": 12}

@@ -273,7 +273,7 @@ def _again(folder: Path, words: list[str]) -> list[object]:
 
 
 def _flat_tiny() -> dict[str, object]:
-    from feal.config.overrides import flatten
+    from feal.settings import flatten
     from tests.runs import TINY
 
     return flatten(TINY)

@@ -43,7 +43,10 @@ class Annotator(Protocol):
         """Raise a `FealError` if no sensible label can come from here, as far as is known beforehand."""
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """Put the queries to the annotator and return the answers that are there at once."""
+        """Put the queries to the annotator and return the answers that are there at once.
+
+        After a kill the same queries are put again, so asking twice must be like asking once.
+        """
 
     def poll(self, samples: Sequence[str]) -> list[Answer]:
         """The answers that have come since, for samples still pending."""

@@ -132,6 +132,11 @@ def main() -> None:
     except FealError as error:
         typer.echo(f"Error: {error}", err=True)
         code = 2
+    except OSError as error:
+        from feal.files import from_system
+
+        typer.echo(f"Error: {from_system(error)}", err=True)
+        code = 2
     except click.ClickException as error:
         error.show()
         code = error.exit_code

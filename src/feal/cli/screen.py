@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from feal.cli.tables import curve_table, round_table
+from feal.cli.tables import command, curve_table, round_table
 from feal.experiment import Result
 from feal.federation.messages import JoinReply
 from feal.federation.progress import Watcher
@@ -57,18 +57,22 @@ class Screen(Watcher):
         trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
-        if isinstance(error, KeyboardInterrupt) and (self._folder / "config.yaml").exists():
-            self._console.print(
-                f"Interrupted; nothing is lost. Go on with: feal resume {self._folder}", soft_wrap=True
+        if isinstance(error, KeyboardInterrupt):
+            self._say(
+                f"Interrupted; nothing is lost. Go on with: {command('resume', self._folder)}"
+                if (self._folder / "config.yaml").exists()
+                else "Interrupted before the run began: repeat the command."
             )
 
     def joined(self, sites: Mapping[str, JoinReply], *, round: int, step: int) -> None:
         settings, first = self._settings, next(iter(sites.values()))
         self._task = first.task
         self._console.print(
-            f"[bold]{settings.strategy}[/] on {settings.dataset}: {len(sites)} sites, {first.task}, "
+            f"{settings.strategy} on {settings.dataset}: {len(sites)} sites, {first.task}, "
             f"{settings.model}, {settings.loss} loss, {settings.rounds} rounds of "
             f"{settings.communication_rounds} communication rounds, seed {settings.seed}\n",
+            style="bold",
+            markup=False,
             highlight=False,
         )
         per_round = len(sites) * (settings.communication_rounds + 1)
@@ -96,7 +100,7 @@ class Screen(Watcher):
         self._spoke = time.monotonic()
 
     def note(self, sentence: str) -> None:
-        self._console.print(f"Note: {sentence}", style="yellow", soft_wrap=True, highlight=False)
+        self._say(f"Note: {sentence}", style="yellow")
 
     def finished(self, result: Result) -> None:
         """Say how the run ended, where it lies and what to type next."""
@@ -104,16 +108,23 @@ class Screen(Watcher):
         self._console.print(curve_table(result.rounds, task=self._task or str(result.summary["task"])))
         lines = [
             f"The run is {result.status} and lies in {result.folder}",
-            f"  look at it again:  feal show {result.folder}",
-            f"  go on with it:     feal resume {result.folder} rounds={self._settings.rounds + 2}",
+            f"  look at it again:  {command('show', result.folder)}",
+            f"  go on with it:     {self._next(result)}",
         ]
         if self._preset is not None and self._settings.strategy != "random":
-            lines.append(f"  compare it with:   feal run {self._preset} strategy=random")
-        self._console.print("\n" + "\n".join(lines), soft_wrap=True, highlight=False)
+            lines.append(f"  compare it with:   {command('run', self._preset, 'strategy=random')}")
+        self._say("\n" + "\n".join(lines))
+
+    def _next(self, result: Result) -> str:
+        more = [f"rounds={self._settings.rounds + 2}"] if result.status == "finished" else []
+        return command("resume", result.folder, *more)
+
+    def _say(self, text: str, *, style: str | None = None) -> None:
+        self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _speak_plainly(self, text: str) -> None:
         if self._console.is_terminal or time.monotonic() - self._spoke < PLAIN_INTERVAL:
             return
         self._spoke = time.monotonic()
         left = self._progress.tasks[self._bar].time_remaining
-        self._console.print(text + (f" · about {left:.0f} s left" if left is not None else ""), soft_wrap=True)
+        self._say(text + (f" · about {left:.0f} s left" if left is not None else ""))

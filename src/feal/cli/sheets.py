@@ -16,7 +16,7 @@ from feal.data.contact_sheet import contact_sheet
 
 def show_dataset(dataset: str, overrides: Sequence[str], out: Path) -> None:
     """Write a contact sheet for every site and print how many samples each has."""
-    options = {f"synthetic.{key}": value for key, value in parse(overrides).items()}
+    options = {f"synthetic.{key.removeprefix('synthetic.')}": value for key, value in parse(overrides).items()}
     settings = build({"dataset": dataset, "model": "any", **options}, source="the command line")
     data = open_prepared(locate(dataset, data=settings.data, synthetic=settings.synthetic.model_dump()))
     table = Table("site", box=None, header_style="bold")
@@ -27,5 +27,5 @@ def show_dataset(dataset: str, overrides: Sequence[str], out: Path) -> None:
         path = out / f"{name}.png"
         contact_sheet(site, path)
         table.add_row(name, str(len(site.ids("train"))), str(len(site.ids("test"))), str(path))
-    Console().print(f"{data.name}: {data.task}, {', '.join(data.classes)}", soft_wrap=True, highlight=False)
+    Console().print(f"{data.name}: {data.task}, {', '.join(data.classes)}", markup=False, soft_wrap=True)
     Console().print(table)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from feal.cli.tables import curve_table, round_table
+from feal.cli.tables import command, curve_table, round_table
 from feal.experiment.folder import RunFolder
 from feal.experiment.running import settings_of
 from feal.experiment.summary import summarize
 from feal.federation.journal import Journal
-from feal.files import is_locked, read_json
+from feal.files import is_locked
 
 
 def show_run(path: Path) -> None:
@@ -21,11 +21,10 @@ def show_run(path: Path) -> None:
     settings = settings_of(folder)
     journal = Journal(path)
     if not journal.begun():
-        console.print(f"{path} has not begun yet. Go on with: feal resume {path}", soft_wrap=True)
+        console.print(f"It has not begun yet. Go on with: {command('resume', path)}", markup=False, soft_wrap=True)
         return
     state = journal.load()
-    task = str(read_json(folder.summary)["task"]) if folder.summary.exists() else "classification"
-    summary = summarize(settings, task=task, status=state.stage, events=journal.events(state))
+    summary = summarize(settings, task=state.task, status=state.stage, events=journal.events(state))
     where = {
         "train": f"in round {state.round} of {settings.rounds}, after {state.step} of "
         f"{settings.communication_rounds} communication rounds",
@@ -34,17 +33,20 @@ def show_run(path: Path) -> None:
         "finished": f"finished after {state.round} rounds",
     }[state.stage]
     console.print(
-        f"[bold]{path}[/]: {settings.strategy} on {settings.dataset}, seed {settings.seed}, {where}",
+        f"{path}: {settings.strategy} on {settings.dataset}, seed {settings.seed}, {where}",
+        style="bold",
+        markup=False,
         soft_wrap=True,
         highlight=False,
     )
     if summary["rounds"]:
-        console.print(round_table(summary["rounds"][-1], task=task, rounds=settings.rounds))
+        console.print(round_table(summary["rounds"][-1], task=state.task, rounds=settings.rounds))
         console.print()
-        console.print(curve_table(summary["rounds"], task=task))
+        console.print(curve_table(summary["rounds"], task=state.task))
     if is_locked(path):
         console.print("A process is working on it now.")
     elif state.stage == "finished":
-        console.print(f"Extend it with: feal resume {path} rounds={settings.rounds + 2}", soft_wrap=True)
+        more = command("resume", path, f"rounds={settings.rounds + 2}")
+        console.print(f"Extend it with: {more}", markup=False, soft_wrap=True)
     else:
-        console.print(f"Go on with: feal resume {path}", soft_wrap=True)
+        console.print(f"Go on with: {command('resume', path)}", markup=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,15 @@ def curve_table(rounds: Sequence[Mapping[str, Any]], *, task: str) -> Table:
         labels = str(sum(record["labels"].values()))
         table.add_row(str(record["round"]), labels, number(figures["mean"]), number(figures["pooled"]))
     return table
+
+
+def command(*words: object) -> str:
+    """A command of ours to copy.
+
+    >>> command("resume", "my runs/first")
+    "feal resume 'my runs/first'"
+    """
+    return shlex.join(["feal", *map(str, words)])
 
 
 def number(value: float | None) -> str:

@@ -24,18 +24,32 @@ def read_preset(name: str) -> dict[str, Any]:
     """The content of a preset, by name or by the path of a YAML file."""
     if name in preset_names():
         text = (resources.files("feal.config") / "presets" / f"{name}.yaml").read_text()
-    elif Path(name).is_file():
-        text = Path(name).read_text()
+    elif _is_file(name):
+        text = _read(name)
     elif name.endswith((".yaml", ".yml")) or "/" in name:
         raise FealError(f"There is no file {name}: check the path, or name one of {', '.join(preset_names())}.")
     else:
         raise unknown("preset", name, preset_names())
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" (line {where.line + 1})" if where else ""
         raise FealError(f"{name} is no valid YAML{line}: mend it.") from None
     if not isinstance(content, dict):
         raise FealError(f"{name} holds no settings: write KEY: VALUE lines.")
     return content
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _read(name: str) -> str:
+    try:
+        return Path(name).read_text()
+    except (OSError, UnicodeDecodeError):
+        raise FealError(f"{name} cannot be read as text: give a YAML file.") from None

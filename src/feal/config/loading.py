@@ -11,13 +11,13 @@ import torch
 
 from feal.annotation import ANNOTATORS
 from feal.config.catalogue import ABOUT, read_preset
-from feal.config.overrides import build, flatten
+from feal.config.overrides import build
 from feal.data import DATASETS
 from feal.errors import FealError
 from feal.federation.engines import ENGINES
 from feal.models import MODELS
 from feal.selection import STRATEGIES
-from feal.settings import Settings, Synthetic
+from feal.settings import Settings, Synthetic, flatten
 
 
 def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -41,11 +41,26 @@ def _with_known_names(settings: Settings) -> Settings:
     MODELS.get(settings.model)
     ENGINES.get(settings.engine)
     ANNOTATORS.get(settings.annotator)
-    if not Path(settings.dataset).is_dir():
+    if settings.dataset not in DATASETS.names() and not _is_folder(settings.dataset):
         DATASETS.get(settings.dataset)
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
-    return settings
+    return _with_whole_paths(settings)
+
+
+def _with_whole_paths(settings: Settings) -> Settings:
+    """A run may be resumed from another folder than it was started in."""
+    named = settings.dataset in DATASETS.names()
+    dataset = settings.dataset if named else str(Path(settings.dataset).resolve())
+    data = settings.data if settings.data is None else str(Path(settings.data).expanduser().resolve())
+    return settings.model_copy(update={"dataset": dataset, "data": data})
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _with_dataset_defaults(settings: Settings) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,12 +12,15 @@ from pydantic import BaseModel, ValidationError
 from feal.errors import FealError, unknown
 from feal.settings import Settings
 
+# YAML takes 1e-3 for a word, since it has no point.
+_SCIENTIFIC = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+
 
 def parse(words: Iterable[str]) -> dict[str, Any]:
     """The words of a command line as dotted names and values, each value read as YAML.
 
     >>> parse(["seed=1", "training.lr=1e-3", "strategy=random"])
-    {'seed': 1, 'training.lr': '1e-3', 'strategy': 'random'}
+    {'seed': 1, 'training.lr': 0.001, 'strategy': 'random'}
     """
     result: dict[str, Any] = {}
     for word in words:
@@ -24,25 +28,10 @@ def parse(words: Iterable[str]) -> dict[str, Any]:
         if not sign or not key:
             raise FealError(f"'{word}' is no setting: write KEY=VALUE, for example training.lr=1e-3.")
         try:
-            result[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            result[key] = float(value) if _SCIENTIFIC.fullmatch(value) else yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError):
             raise FealError(f"The value of '{word}' cannot be read: put quotes around it.") from None
     return result
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted names.
-
-    >>> flatten({"seed": 1, "training": {"lr": 0.1}})
-    {'seed': 1, 'training.lr': 0.1}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str]:

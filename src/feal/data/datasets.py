@@ -34,7 +34,7 @@ def locate(dataset: str, *, data: str | Path | None = None, synthetic: Mapping[s
     Raises:
         FealError: no such data set, a parameter out of range, a folder that cannot be written.
     """
-    if Path(dataset).is_dir():
+    if dataset not in DATASETS.names() and Path(dataset).is_dir():
         return Path(dataset)
     kind = DATASETS.get(dataset)
     known = {field.name for field in fields(kind)}

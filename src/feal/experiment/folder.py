@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from feal.errors import FealError
-from feal.files import damaged, write_text
+from feal.files import damaged, from_system, write_text
 from feal.settings import Settings
 
 
@@ -31,7 +31,9 @@ class RunFolder:
             content = yaml.safe_load(self.config.read_text())
         except FileNotFoundError:
             raise FealError(f"{self.path} holds no run: give the folder that `feal run` named.") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise from_system(error) from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise damaged(self.config, "it is no YAML any more") from error
         if not isinstance(content, dict):
             raise damaged(self.config, "it holds no settings")
@@ -40,8 +42,8 @@ class RunFolder:
 
 def new_folder(path: Path) -> tuple[RunFolder, bool]:
     """A folder for a new run, and whether it was made just now; one that holds anything is refused."""
-    made = not path.exists()
     try:
+        made = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         # Hidden files are a lock, or what a kill left of a first write.
         taken = any(not entry.name.startswith(".") for entry in path.iterdir())

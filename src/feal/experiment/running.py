@@ -19,7 +19,7 @@ from feal.federation.engines import ENGINES
 from feal.federation.journal import Journal, State
 from feal.federation.progress import Silence, Watcher
 from feal.files import damaged, locked, write_json
-from feal.settings import Settings
+from feal.settings import Settings, flatten
 
 
 @dataclass(frozen=True)
@@ -95,23 +95,22 @@ def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watche
     engine = ENGINES.get(settings.engine)(data=data, folder=folder.sites, fresh=settings.fresh)
     journal = Journal(folder.path)
     coordinator = Coordinator(settings, engine=engine, journal=journal, watcher=watcher)
-    task = open_prepared(data).task
     try:
         state = journal.recover() if journal.begun() else coordinator.begin()
-        _write_summary(folder, settings, task, journal, state, "running")
+        _write_summary(folder, settings, journal, state, "running")
         for committed in coordinator.proceed(state):
             state = committed
             if state.stage != "train" or state.step == 0:
-                _write_summary(folder, settings, task, journal, state, "running")
+                _write_summary(folder, settings, journal, state, "running")
     finally:
         engine.close()
-    return Result(folder.path, _write_summary(folder, settings, task, journal, state, state.stage))
+    return Result(folder.path, _write_summary(folder, settings, journal, state, state.stage))
 
 
 def _write_summary(
-    folder: RunFolder, settings: Settings, task: str, journal: Journal, state: State, status: str
+    folder: RunFolder, settings: Settings, journal: Journal, state: State, status: str
 ) -> dict[str, Any]:
-    summary = summarize(settings, task=task, status=status, events=journal.events(state))
+    summary = summarize(settings, task=state.task, status=status, events=journal.events(state))
     write_json(folder.summary, summary)
     return summary
 
@@ -133,7 +132,7 @@ def _extended(settings: Settings, rounds: int, path: Path) -> Settings:
 
 
 def _check_unchanged(folder: RunFolder, settings: Settings, recorded: Mapping[str, Any]) -> None:
-    now, then = _flat(settings.dump()), _flat(recorded)
+    now, then = flatten(settings.dump()), flatten(recorded)
     changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
     for key in changed:
         if key != "rounds":
@@ -145,18 +144,9 @@ def _check_unchanged(folder: RunFolder, settings: Settings, recorded: Mapping[st
         raise damaged(folder.config, f"rounds: {then['rounds']} became {settings.rounds}")
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, entry in value.items():
-        if isinstance(entry, Mapping):
-            flat |= _flat(entry, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = entry
-    return flat
-
-
 def _clear(folder: RunFolder, made: bool) -> None:
-    shutil.rmtree(folder.sites, ignore_errors=True)
+    for part in (folder.sites, folder.path / "weights"):
+        shutil.rmtree(part, ignore_errors=True)
     folder.config.unlink(missing_ok=True)
     if made:
         shutil.rmtree(folder.path, ignore_errors=True)

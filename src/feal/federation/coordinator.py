@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import torch
@@ -13,7 +13,7 @@ from feal.errors import FealError
 from feal.federation import messages
 from feal.federation.aggregation import fedavg
 from feal.federation.engines import Engine
-from feal.federation.journal import Journal, State, Weights
+from feal.federation.journal import Closing, Journal, State, Weights
 from feal.federation.progress import Watcher
 from feal.federation.querying import label_limit
 from feal.federation.statistics import diagnostics, metrics
@@ -36,10 +36,14 @@ class Coordinator:
         self._sites = engine.sites()
         self._run = settings.identity()
         self._task = ""
+        self._said: set[str] = set()
 
     def begin(self) -> State:
         """Commit the start of a run: the sites fit together, and the initial weights are drawn."""
-        first = next(iter(self.join().values()))
+        replies = self.join()
+        if self._settings.initial == "given" and not any(reply.given for reply in replies.values()):
+            raise FealError("No site has a label to begin with: give some, or begin with initial=random.")
+        first = next(iter(replies.values()))
         Address(seed=self._settings.seed, purpose="initial weights").seed_torch()
         network = build_model(
             self._settings.model,
@@ -49,7 +53,8 @@ class Coordinator:
             height=first.height,
             width=first.width,
         )
-        return self._journal.begin(State(configuration=self._settings.dump()), network.state_dict())
+        state = State(configuration=self._settings.dump(), task=first.task)
+        return self._journal.begin(state, network.state_dict())
 
     def join(self) -> dict[str, messages.JoinReply]:
         """Introduce the run to every site and check that they fit together."""
@@ -57,7 +62,7 @@ class Coordinator:
         if quorum is not None and quorum > len(self._sites):
             raise FealError(f"A quorum of {quorum} is more than the {len(self._sites)} sites there are: lower it.")
         request = messages.Join(run=self._run, configuration=self._settings.dump(), version=VERSION)
-        replies = self._ask(request, self._sites, messages.JoinReply, doing="joining", quorum=len(self._sites))
+        replies = self._ask(request, self._sites, messages.JoinReply, doing="joining")
         first = next(iter(replies.values()))
         for site, reply in replies.items():
             if _kind(reply) != _kind(first):
@@ -69,8 +74,9 @@ class Coordinator:
 
     def proceed(self, state: State) -> Iterator[State]:
         """Go on until the run is finished or waits for labels, giving every state that was committed."""
-        state = self._reopened(state)
         replies = self.join()
+        self._check_labels_are_there(state, replies)
+        state = self._reopened(state)
         self._watcher.joined(replies, round=state.round, step=state.step)
         if state.stage == "close" and state.round == 0:
             self._warn_of_small_pools(replies)
@@ -85,9 +91,21 @@ class Coordinator:
         """A finished run whose rounds were raised goes back to the end of its last round, now to ask."""
         if state.stage != "finished" or state.round >= self._settings.rounds:
             return state
-        return replace(state, stage="close", log_bytes=state.round_bytes)
+        # Committed at once: the log is about to be written over from there on.
+        return self._journal.commit(replace(state, stage="close", log_bytes=state.round_bytes))
+
+    def _check_labels_are_there(self, state: State, replies: Mapping[str, messages.JoinReply]) -> None:
+        """A site may know of more labels than were counted here, after a kill, but never of fewer."""
+        for site, reply in replies.items():
+            counted = state.labels.get(site, 0)
+            if reply.labelled < counted:
+                raise FealError(
+                    f"Site {site} has {reply.labelled} labels where {counted} were counted: "
+                    "put its site.sqlite back from a copy, or start a new run."
+                )
 
     def _train(self, state: State) -> State:
+        state = self._caught_up(state)
         last = state.step + 1 == self._settings.communication_rounds
         every = self._settings.evaluate_every
         weights = self._journal.weights(state, state.current)
@@ -100,7 +118,8 @@ class Coordinator:
             evaluate=bool(every) and state.step > 0 and state.step % every == 0,
         )
         participants = self._sites if last else self._participants(state)
-        replies = self._ask(request, participants, messages.TrainReply, doing="training")
+        present = [site for site in participants if site not in state.missed]
+        replies = self._ask(request, present, messages.TrainReply, doing="training")
         averaged = self._average(weights, replies)
         losses = {site: reply.loss for site, reply in replies.items()}
         event: dict[str, Any] = {"event": "step", "round": state.round, "step": state.step, "loss": losses}
@@ -123,20 +142,16 @@ class Coordinator:
         return committed
 
     def _close(self, state: State) -> State:
-        ask = state.round < self._settings.rounds
-        request = messages.CloseRound(
-            run=self._run,
+        closing = Closing(
             round=state.round,
-            weights=self._journal.weights(state, state.current) if state.round else None,
             class_counts=self._total_counts(state) if state.round else None,
-            ask=ask,
+            ask=state.round < self._settings.rounds,
         )
-        doing = "selecting" if ask else "evaluating"
-        replies = self._ask(request, self._sites, messages.CloseRoundReply, doing=doing)
-        if state.round == 0 and not any(reply.labelled + reply.pending for reply in replies.values()):
-            raise FealError("No site has a label to begin with: give some, or begin with `initial=random`.")
+        doing = "selecting" if closing.ask else "evaluating"
+        present = [site for site in self._sites if site not in state.missed]
+        replies = self._ask(self._request(state, closing), present, messages.CloseRoundReply, doing=doing)
         record = self._record(state, replies) if state.round else None
-        notes = _evidence_notes(state.round, replies)
+        notes = _evidence_notes(state.round, replies) if self._settings.loss == "evidential" else []
         events = [*([record] if record else []), *({"event": "note", "note": note} for note in notes)]
         waiting = any(reply.pending for reply in replies.values())
         after = replace(
@@ -144,7 +159,7 @@ class Coordinator:
             class_counts=_updated(state.class_counts, replies),
             labels=_labels(state.labels, replies),
             round_bytes=state.log_bytes,
-            seconds={},
+            missed={site: (*state.missed.get(site, ()), closing) for site in self._sites if site not in replies},
         )
         committed = self._journal.commit(self._next(after, waiting=waiting), events=events)
         for note in notes:
@@ -161,7 +176,30 @@ class Coordinator:
             return replace(state, stage="finished")
         anew = self._settings.restart or state.round == 0
         current = "initial" if anew else state.current
-        return replace(state, stage="train", round=state.round + 1, step=0, polls=0, current=current)
+        return replace(state, stage="train", round=state.round + 1, step=0, polls=0, current=current, seconds={})
+
+    def _request(self, state: State, closing: Closing) -> messages.CloseRound:
+        weights = self._journal.weights(state, f"round-{closing.round:03}") if closing.round else None
+        return messages.CloseRound(run=self._run, weights=weights, **asdict(closing))
+
+    def _caught_up(self, state: State) -> State:
+        """A site that was absent at the end of a round gets that same message before any other."""
+        for site in sorted(state.missed):
+            for closing in state.missed[site]:
+                request = self._request(state, closing)
+                replies = self._ask(request, [site], messages.CloseRoundReply, doing="catching up", quorum=0)
+                if not replies:
+                    break
+                left = {**state.missed, site: state.missed[site][1:]}
+                state = self._journal.commit(
+                    replace(
+                        state,
+                        missed={name: rest for name, rest in left.items() if rest},
+                        class_counts=_updated(state.class_counts, replies),
+                        labels=_labels(state.labels, replies),
+                    )
+                )
+        return state
 
     def _collect(self, state: State) -> State:
         request = messages.Labels(run=self._run, round=state.round, step=state.polls + 1)
@@ -202,11 +240,13 @@ class Coordinator:
         return {site: replies[site] for site in sorted(replies)}
 
     def _check_quorum(self, good: int, asked: int, quorum: int | None, failures: Sequence[str]) -> None:
-        needed = min(asked, quorum or self._settings.quorum or len(self._sites))
-        if good < needed:
+        wanted = self._settings.quorum or len(self._sites) if quorum is None else quorum
+        if good < min(asked, wanted):
             raise FealError(failures[0])
         for failure in failures:
-            self._watcher.note(failure)
+            if failure not in self._said:
+                self._said.add(failure)
+                self._watcher.note(f"Left out: {failure}")
 
     def _participants(self, state: State) -> list[str]:
         wanted = max(1, math.ceil(round(self._settings.participation * len(self._sites), 9)))
@@ -288,6 +328,6 @@ def _evidence_notes(round_: int, replies: Mapping[str, messages.CloseRoundReply]
         return []
     return [
         f"Round {round_}: the global model has no evidence for any class on the test samples of "
-        f"{', '.join(silent)}, so feal selects there by diversity alone; "
+        f"{', '.join(silent)}, so its uncertainty tells them not apart; "
         "a larger training.lr or evidence.activation=exp helps."
     ]

@@ -11,13 +11,23 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
 from feal.files import damaged, read_json, read_tensors, unwritable, write_json, write_tensors
 
 Weights = dict[str, torch.Tensor]
+Stage = Literal["close", "train", "waiting", "finished"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closing:
+    """What the end of a round asked of the sites, besides that round's weights."""
+
+    round: int
+    class_counts: Sequence[int] | None
+    ask: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +35,8 @@ class State:
     """The coordinator's position and what it needs to go on from there."""
 
     configuration: dict[str, Any]
-    stage: Literal["close", "train", "waiting", "finished"] = "close"
+    task: str
+    stage: Stage = "close"
     """What is next: close `round`, train `step` of `round`, or gather the labels that `round` asked for."""
     round: int = 0
     step: int = 0
@@ -36,8 +47,10 @@ class State:
     """The weights file that the next message carries."""
     class_counts: Mapping[str, Sequence[int] | None] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
+    missed: Mapping[str, Sequence[Closing]] = field(default_factory=dict)
+    """Ends of rounds that a site was absent at; it gets them first when it returns."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Time spent in the round so far, by phase."""
+    """Time spent in the round's training so far, by phase."""
     log_bytes: int = 0
     round_bytes: int = 0
     """Length of the log before the last round's figures, which an extension of the run writes anew."""
@@ -63,9 +76,15 @@ class Journal:
         """The committed state."""
         content = read_json(self._state)
         try:
-            return State(**content)
-        except TypeError as error:
-            raise damaged(self._state, str(error)) from error
+            missed = {
+                site: tuple(Closing(**entry) for entry in entries) for site, entries in content["missed"].items()
+            }
+            state = State(**{**content, "missed": missed})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise damaged(self._state, f"unexpected content: {error}") from error
+        if state.stage not in get_args(Stage):
+            raise damaged(self._state, f"there is no stage {state.stage!r}")
+        return state
 
     def recover(self) -> State:
         """The committed state, after removing what a kill left beyond it."""
@@ -96,14 +115,23 @@ class Journal:
 
     def events(self, state: State) -> list[dict[str, Any]]:
         """All committed events, in order."""
-        if not self._log.exists():
+        self._check_log(state)
+        if not state.log_bytes:
             return []
         with self._log.open("rb") as file:
-            text = file.read(state.log_bytes)
+            lines = file.read(state.log_bytes).splitlines()
         try:
-            return [json.loads(line) for line in text.splitlines()]
+            events = [json.loads(line) for line in lines]
         except ValueError as error:
             raise damaged(self._log, str(error)) from error
+        if not all(isinstance(event, dict) and "event" in event for event in events):
+            raise damaged(self._log, "a line is no event")
+        return events
+
+    def _check_log(self, state: State) -> None:
+        size = self._log.stat().st_size if self._log.is_file() else 0
+        if size < state.log_bytes:
+            raise damaged(self._log, "it is shorter than what was written")
 
     def _weights(self, name: str) -> Path:
         return self.folder / "weights" / f"{name}.safetensors"
@@ -124,9 +152,8 @@ class Journal:
         return start + len(text)
 
     def _sweep(self, state: State) -> None:
+        self._check_log(state)
         if self._log.exists():
-            if self._log.stat().st_size < state.log_bytes:
-                raise damaged(self._log, "it is shorter than what was written")
             os.truncate(self._log, state.log_bytes)
         for path in (self.folder / "weights").glob("*"):
             if path.stem not in state.weights:

@@ -103,6 +103,7 @@ class JoinReply(Reply):
     width: int = Field(0, description="width of an image")
     pool: int = Field(0, description="number of training samples")
     test: int = Field(0, description="number of test samples")
+    given: int = Field(0, description="number of training samples whose labels came with the data")
     labelled: int = Field(0, description="number of labelled samples")
 
 

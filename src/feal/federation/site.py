@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
 from feal.data import PreparedSet
 from feal.errors import FealError
@@ -17,7 +19,7 @@ from feal.federation import messages
 from feal.federation.admission import check_admission
 from feal.federation.duties import Done, Duties
 from feal.federation.store import Memory, Store
-from feal.files import read_tensors, write_text
+from feal.files import from_system, read_tensors, write_text
 from feal.randomness import Address
 from feal.settings import Settings
 from feal.version import VERSION
@@ -46,8 +48,11 @@ class Site:
         request = messages.decode_request(data)
         try:
             reply = self._answer(request)
+            (self.folder / "problem.txt").unlink(missing_ok=True)
         except FealError as error:
             reply = self._failure(request, error)
+        except OSError as error:
+            reply = self._failure(request, from_system(error))
         return messages.encode(reply)
 
     def _answer(self, request: messages.Request) -> messages.Reply:
@@ -79,12 +84,15 @@ class Site:
         return done.reply
 
     def _join(self, request: messages.Join) -> messages.JoinReply:
-        settings = Settings.model_validate(request.configuration)
         if request.version != VERSION:
             raise FealError(
                 f"Site {self.name} runs version {VERSION}, the coordinator {request.version}: "
                 "install the same version on both."
             )
+        try:
+            settings = Settings.model_validate(request.configuration)
+        except ValidationError as error:
+            raise FealError(f"Site {self.name} was sent a configuration it cannot read: {error.title}.") from error
         if settings.identity() != request.run:
             raise FealError(f"Site {self.name} was sent a configuration that is not that of run {request.run}.")
         site = self._data.site(self.name)
@@ -102,6 +110,7 @@ class Site:
             width=self._data.width,
             pool=len(site.ids("train")),
             test=len(site.ids("test")),
+            given=int(site.given("train").sum()),
             labelled=len(self._store.labelled()),
         )
 
@@ -145,6 +154,7 @@ class Site:
         for path in (self.folder / "models").glob("*"):
             if str(path.relative_to(self.folder)) not in needed:
                 path.unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
 
 
 def _position(request: messages.Request) -> tuple[int, int, int]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from feal.annotation import Answer, Query
 from feal.errors import FealError
+from feal.files import unwritable
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS site (only INTEGER PRIMARY KEY CHECK (only = 0), run TEXT, data TEXT, settings TEXT);
@@ -63,7 +64,10 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(path.parent, error) from error
         with self._translated():
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=10)
             self._connection.execute("PRAGMA synchronous = FULL")
@@ -179,7 +183,7 @@ class Store:
         except sqlite3.IntegrityError:
             raise
         except sqlite3.DatabaseError as error:
-            if "full" in str(error):
+            if "full" in str(error) or "disk I/O" in str(error):
                 what = f"There is no space left to write {self.path}: free some and repeat the command."
             elif "locked" in str(error):
                 what = f"Another program holds {self.path}: close it and repeat the command."

@@ -48,7 +48,7 @@ def train(
         generator: decides the order of the samples.
 
     Raises:
-        FealError: the loss is not finite.
+        FealError: the loss or a weight is not finite.
     """
     network.to(device).train()
     optimizer = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=training.weight_decay)
@@ -57,9 +57,9 @@ def train(
     loss = torch.zeros((), dtype=torch.float64)
     for _ in range(training.local_epochs):
         loss = _epoch(network, optimizer, objective, read, targets, training.batch_size, step, generator, device)
-    if not bool(torch.isfinite(loss)):
-        raise FealError("The training loss is no longer finite: lower training.lr, or look at the images.")
     weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+    if not all(bool(tensor.isfinite().all()) for tensor in (loss, *weights.values())):
+        raise FealError("Training diverged to infinite weights: start a new run with a lower training.lr.")
     return Trained(weights=weights, moments=_moments(optimizer), loss=float(loss))
 
 

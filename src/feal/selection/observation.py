@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 
 from feal.errors import FealError
+from feal.files import unwritable
 from feal.models import Network
 from feal.selection.contract import Columns, Context, Models, Role, RoleModel
 
@@ -40,9 +43,11 @@ def observed(
         FealError: a column holds NaN or infinity (names the sample).
     """
     ids = sorted(ids)
-    scratch.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=scratch) as folder:
-        table = _Table(len(ids), Path(folder))
+    if not observers:
+        yield Columns(ids, {})
+        return
+    with _scratch_folder(scratch) as folder:
+        table = _Table(len(ids), folder)
         models: dict[Role, RoleModel] = {role: RoleModel(network.eval()) for role, network in networks.items()}
         with torch.set_grad_enabled(gradients):
             for start in range(0, len(ids), batch_size):
@@ -74,8 +79,25 @@ class _Table:
         if column.dim() == 1:
             return torch.empty(self._rows, dtype=torch.float64)
         shape = (self._rows, *column.shape[1:])
-        array = np.memmap(self._folder / name, dtype=np.float32, mode="w+", shape=shape)
-        return torch.from_numpy(array)
+        path = self._folder / name
+        try:
+            # All at once: a disk that is full later would kill the process without a word.
+            with path.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, 4 * math.prod(shape))
+        except OSError as error:
+            raise unwritable(path, error) from error
+        return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="r+", shape=shape))
+
+
+@contextmanager
+def _scratch_folder(parent: Path) -> Iterator[Path]:
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = TemporaryDirectory(dir=parent)
+    except OSError as error:
+        raise unwritable(parent, error) from error
+    with folder as name:
+        yield Path(name)
 
 
 def _check_finite(name: str, ids: Sequence[str], column: torch.Tensor) -> None:

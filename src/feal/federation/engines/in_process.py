@@ -33,7 +33,8 @@ class InProcess(Engine):
             yield name, reply
 
     def explain(self, site: str, reason: str) -> str:
-        return self._problems.get(site) or reason
+        problem = self._problems.get(site) or reason
+        return problem if site in problem else f"Site {site}: {problem}"
 
     def close(self) -> None:
         for site in self._running.values():
