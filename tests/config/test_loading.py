@@ -68,6 +68,7 @@ def test_overrides_win_dotted_or_nested() -> None:
 def test_a_budget_is_a_number_or_a_share() -> None:
     assert load("demo", parse(["budget=7"])).budget == 7
     assert load("demo", parse(["budget=0.07"])).budget == 0.07
+    assert load("demo", parse(["budget=7e-2"])).budget == 0.07
 
 
 def test_the_strategy_brings_its_loss() -> None:
@@ -112,6 +113,8 @@ def test_identity_is_of_what_decides_the_bits() -> None:
         ("demo", ["budget=0"], "budget=0 .* greater than"),
         ("demo", ["budget=-5"], "budget=-5 .* not valid"),
         ("demo", ["budget=1.5"], "budget=1.5 .* not valid"),
+        ("demo", ["budget=1.0"], "budget=1.0 .* not valid"),
+        ("demo", ["budget=true"], "budget=True .* not valid"),
         ("demo", ["selection.tau=2"], "selection.tau=2 .* less than or equal to 1"),
         ("demo", ["rounds=-1"], "rounds=-1 .* greater than or equal to 1"),
         ("demo", ["rounds=two"], "rounds=two .* valid integer"),

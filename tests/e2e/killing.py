@@ -1,7 +1,8 @@
 """Runs that are killed by SIGKILL and resumed, each in a process forked from one that has imported everything.
 
-`python -m tests.e2e.killing every FOLDER` kills before and after each durable write of a small run;
-`python -m tests.e2e.killing random FOLDER` kills a longer one at twenty random moments. Both print a JSON report.
+`python -m tests.e2e.killing every FOLDER` kills before and after each durable write of a small run
+(`every-polyps`: of a segmentation run, `extension`: of the extension of a finished run); `random` kills a longer one at
+twenty random moments. Each prints a JSON report.
 """
 
 import json
@@ -53,7 +54,7 @@ def _carry_on(settings: Settings, folder: Path) -> None:
         start(settings, out=folder)
 
 
-def _forked(work: Callable[[], None], *, kill_after: float | None = None) -> int:
+def _forked(work: Callable[[], object], *, kill_after: float | None = None) -> int:
     """Do the work in a child and return its exit code, negative for the signal that ended it."""
     child = os.fork()
     if child == 0:
@@ -69,15 +70,16 @@ def _forked(work: Callable[[], None], *, kill_after: float | None = None) -> int
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def every_write(folder: Path, settings: Settings) -> dict[str, object]:
-    """Kill before and after each durable write in turn, resume, and compare with an undisturbed run."""
-    locate(settings.dataset, synthetic=settings.synthetic.model_dump())
+def every_write(
+    folder: Path, work: Callable[[Path], object], again: Callable[[Path], object]
+) -> dict[str, object]:
+    """Kill the work before and after each durable write in turn, go on, and compare with an undisturbed run."""
     counted = folder / "writes"
 
     def undisturbed() -> None:
         killer = _Killer(0, "never")
         killer.install()
-        start(settings, out=folder / "whole")
+        work(folder / "whole")
         counted.write_text(str(killer.count))
 
     assert _forked(undisturbed) == 0
@@ -90,21 +92,34 @@ def every_write(folder: Path, settings: Settings) -> dict[str, object]:
 
             def killed(at: int = at, when: str = when, run: Path = run) -> None:
                 _Killer(at, when).install()
-                start(settings, out=run)
+                work(run)
 
             ended = _forked(killed)
-            again = _forked(lambda run=run: _carry_on(settings, run))
-            found = differences(expected, fingerprint(run)) if again == 0 else ["not resumed"]
+            resumed = _forked(lambda run=run: again(run))
+            found = differences(expected, fingerprint(run)) if resumed == 0 else ["not resumed"]
             if ended != -signal.SIGKILL or found:
                 wrong.append({"kill": f"{when} write {at}", "ended": ended, "differs": found})
             shutil.rmtree(run, ignore_errors=True)
     return {"writes": writes, "kills": 2 * writes, "wrong": wrong}
 
 
+def extension(folder: Path, settings: Settings) -> dict[str, object]:
+    """Kill the extension of a finished run by one more round."""
+    finished = folder / "finished"
+    assert _forked(lambda: start(settings, out=finished)) == 0
+
+    def extend(run: Path) -> None:
+        if not run.exists():
+            shutil.copytree(finished, run)
+        resume(run, rounds=settings.rounds + 1)
+
+    return every_write(folder, extend, extend)
+
+
 def random_moments(folder: Path, settings: Settings, *, kills: int = 20) -> dict[str, object]:
     """Kill one run again and again at random moments, then let it end, and compare."""
     began = time.monotonic()
-    assert _forked(lambda: _carry_on(settings, folder / "whole") and None) == 0
+    assert _forked(lambda: _carry_on(settings, folder / "whole")) == 0
     whole = time.monotonic() - began
     expected = fingerprint(folder / "whole")
     draw = random.Random(0)
@@ -119,10 +134,12 @@ def random_moments(folder: Path, settings: Settings, *, kills: int = 20) -> dict
 
 def main() -> None:
     kind, folder = sys.argv[1], Path(sys.argv[2])
-    if kind == "every":
-        report = every_write(folder, tiny())
-    elif kind == "every-polyps":
-        report = every_write(folder, tiny_polyps(rounds=1, communication_rounds=1))
+    small = tiny_polyps(rounds=1, communication_rounds=1) if kind == "every-polyps" else tiny()
+    if kind.startswith("every"):
+        locate(small.dataset, synthetic=small.synthetic.model_dump())
+        report = every_write(folder, lambda run: start(small, out=run), lambda run: _carry_on(small, run))
+    elif kind == "extension":
+        report = extension(folder, tiny(rounds=1, communication_rounds=1))
     else:
         longer = tiny(
             rounds=3, communication_rounds=12, synthetic={"sites": 3, "train": 60, "test": 20, "classes": 5}

@@ -229,6 +229,69 @@ def test_a_damaged_site_database(command: Command, finished: Path) -> None:
     assert command("resume", finished, "rounds=2").code == 0
 
 
+@pytest.mark.parametrize("how", ["empty", "gone"])
+def test_a_site_database_that_lost_its_labels(command: Command, finished: Path, how: str) -> None:
+    path = next(finished.glob("sites/*/site.sqlite"))
+    whole = path.read_bytes()
+    path.unlink() if how == "gone" else path.write_bytes(b"")
+    _refused(command("resume", finished, "rounds=2"), "has 0 labels where 5 were counted", "site.sqlite")
+    path.write_bytes(whole)
+    assert command("resume", finished, "rounds=2").code == 0
+
+
+def test_a_log_that_is_gone(command: Command, finished: Path) -> None:
+    path = finished / "metrics.jsonl"
+    whole = path.read_bytes()
+    path.unlink()
+    for words in ([], ["rounds=2"]):
+        _refused(command("resume", finished, *words), "metrics.jsonl", "damaged")
+    path.write_bytes(whole)
+    assert command("resume", finished, "rounds=2").code == 0
+
+
+def test_training_that_diverges(command: Command, tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data")
+    words = ["training.lr=99", "communication_rounds=12", "training.local_epochs=20", "training.batch_size=2"]
+    ended = command("run", "demo", f"dataset={data}", "rounds=1", "budget=8", *words, "--out", tmp_path / "run")
+    assert ended.code in (0, 2)
+    if ended.code:
+        _refused(ended, "Site", "diverged", "lower training.lr")
+    _refused(command("run", "demo", "training.lr=1e30", "--out", tmp_path / "other"), "training.lr=1e+30")
+
+
+def test_files_in_place_of_folders(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"\xff\xfe\x00")
+    _refused(command("show", file), str(file))
+    _refused(command("resume", file), str(file))
+    _refused(command("run", file), str(file))
+    _refused(command("run", "demo", "--out", file / "run"), str(file))
+    _refused(command("data", "show", "synthetic-lesions", "train=8", "test=0", "--out", file), str(file))
+    _refused(command("run", "demo", "--out", tmp_path / ("x" * 300)), "cannot be used")
+    _refused(command("run", "y" * 300), "There is no preset")
+    _refused(command("run", "demo", "seed=2024-13-45"), "seed=2024-13-45")
+
+
+def test_a_relative_data_folder_is_found_from_anywhere(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prepared(tmp_path / "mine")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert command("run", "demo", "dataset=mine", *SMALL, "--out", "run").code == 0
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert command("resume", "../run", "rounds=2").code == 0
+
+
+def test_brackets_and_spaces_in_a_folders_name(command: Command, tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data")
+    out = tmp_path / "a [red] run[/]"
+    ended = command("run", "demo", f"dataset={data}", *SMALL, "--out", out)
+    assert ended.code == 0
+    assert f"feal show '{out}'" in ended.out
+    assert str(out) in command("show", out).out
+
+
 def test_two_processes_on_one_folder(command: Command, finished: Path) -> None:
     with locked(finished):
         _refused(command("resume", finished), f"Process {os.getpid()}")

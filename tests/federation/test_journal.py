@@ -16,7 +16,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_a_commit_comes_back(journal: Journal) -> None:
-    state = journal.begin(State(configuration={"seed": 0}), WEIGHTS)
+    state = journal.begin(State(configuration={"seed": 0}, task="classification"), WEIGHTS)
     state = journal.commit(
         replace(state, stage="train", round=1, class_counts={"a": [1, 2], "b": None}),
         weights=("round-001-step-001", {"w": torch.zeros(3)}),
@@ -30,7 +30,7 @@ def test_a_commit_comes_back(journal: Journal) -> None:
 
 
 def test_weights_inside_a_round_are_replaced_and_those_of_rounds_stay(journal: Journal) -> None:
-    state = journal.begin(State(configuration={}), WEIGHTS)
+    state = journal.begin(State(configuration={}, task="classification"), WEIGHTS)
     for name in ("round-001-step-001", "round-001-step-002", "round-001", "round-002-step-001"):
         state = journal.commit(state, weights=(name, WEIGHTS))
     names = {path.stem for path in (journal.folder / "weights").iterdir()}
@@ -38,7 +38,7 @@ def test_weights_inside_a_round_are_replaced_and_those_of_rounds_stay(journal: J
 
 
 def test_what_a_kill_left_beyond_the_commit_is_swept(journal: Journal) -> None:
-    state = journal.begin(State(configuration={}), WEIGHTS)
+    state = journal.begin(State(configuration={}, task="classification"), WEIGHTS)
     state = journal.commit(state, events=[{"event": "step"}])
     with (journal.folder / "metrics.jsonl").open("a") as log:
         log.write('{"event": "st')
@@ -50,15 +50,17 @@ def test_what_a_kill_left_beyond_the_commit_is_swept(journal: Journal) -> None:
 
 
 def test_looking_changes_nothing(journal: Journal) -> None:
-    journal.begin(State(configuration={}), WEIGHTS)
+    journal.begin(State(configuration={}, task="classification"), WEIGHTS)
     stray = journal.folder / "weights" / "round-001-step-001.safetensors"
     stray.write_bytes(b"a running process is about to commit this")
     journal.load()
     assert stray.exists()
 
 
-@pytest.mark.parametrize("content", ["{", '{"unknown": 1}', "[]"])
+@pytest.mark.parametrize("content", ["{", '{"unknown": 1}', "[]", '{"missed": {}, "unknown": 1}', "stage"])
 def test_a_damaged_state_is_said(journal: Journal, content: str) -> None:
-    (journal.folder / "state.json").write_text(content)
+    journal.begin(State(configuration={}, task="classification"), WEIGHTS)
+    path = journal.folder / "state.json"
+    path.write_text(path.read_text().replace('"close"', '"dreaming"') if content == "stage" else content)
     with pytest.raises(FealError, match=r"state\.json is damaged"):
         journal.load()

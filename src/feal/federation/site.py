@@ -150,6 +150,8 @@ class Site:
     def _sweep(self) -> None:
         """Delete models that a later commit replaced, and what a kill left half-done."""
         memory = self._store.memory()
+        if not memory.key:
+            return  # a database that knows nothing may have been put in the place of one that did
         needed = {file.name for file in (memory.local, memory.optimizer) if file is not None}
         for path in (self.folder / "models").glob("*"):
             if str(path.relative_to(self.folder)) not in needed:
