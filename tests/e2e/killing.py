@@ -1,8 +1,8 @@
 """Runs that are killed by SIGKILL and resumed, each in a process forked from one that has imported everything.
 
 `python -m tests.e2e.killing every FOLDER` kills before and after each durable write of a small run
-(`every-polyps`: of a segmentation run, `extension`: of the extension of a finished run); `random` kills a longer one at
-twenty random moments. Each prints a JSON report.
+(`every-polyps`: of a segmentation run, `extension`: of the extension of a finished run); `random` kills a longer
+one at twenty random moments. Each prints a JSON report.
 """
 
 import json
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from feal import files
 from feal.data import locate
@@ -21,6 +22,9 @@ from feal.experiment import resume, start
 from feal.federation.store import Store
 from feal.settings import Settings
 from tests.runs import differences, fingerprint, tiny, tiny_polyps
+
+Work = Callable[[Path], object]
+WORKERS = 2
 
 
 class _Killer:
@@ -54,8 +58,8 @@ def _carry_on(settings: Settings, folder: Path) -> None:
         start(settings, out=folder)
 
 
-def _forked(work: Callable[[], object], *, kill_after: float | None = None) -> int:
-    """Do the work in a child and return its exit code, negative for the signal that ended it."""
+def _fork(work: Callable[[], object]) -> int:
+    """Begin the work in a child."""
     child = os.fork()
     if child == 0:
         try:
@@ -64,10 +68,21 @@ def _forked(work: Callable[[], object], *, kill_after: float | None = None) -> i
         except BaseException as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(1)
+    return child
+
+
+def _ended(child: int) -> int:
+    """A child's exit code, negative for the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _forked(work: Callable[[], object], *, kill_after: float | None = None) -> int:
+    """Do the work in a child, and kill it after a time."""
+    child = _fork(work)
     if kill_after is not None:
         time.sleep(kill_after)
         os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return _ended(child)
 
 
 def every_write(
@@ -85,22 +100,35 @@ def every_write(
     assert _forked(undisturbed) == 0
     expected = fingerprint(folder / "whole")
     writes = int(counted.read_text())
-    wrong = []
-    for at in range(1, writes + 1):
-        for when in ("before", "after"):
-            run = folder / f"{when}-{at}"
 
-            def killed(at: int = at, when: str = when, run: Path = run) -> None:
-                _Killer(at, when).install()
-                work(run)
+    def kills(first: int) -> None:
+        wrong = []
+        for at in range(first, writes + 1, WORKERS):
+            for when in ("before", "after"):
+                problem = _killed_once(folder / f"{when}-{at}", work, again, expected, _Killer(at, when))
+                wrong += [{"kill": f"{when} write {at}", **problem}] if problem else []
+        (folder / f"wrong-{first}").write_text(json.dumps(wrong))
 
-            ended = _forked(killed)
-            resumed = _forked(lambda run=run: again(run))
-            found = differences(expected, fingerprint(run)) if resumed == 0 else ["not resumed"]
-            if ended != -signal.SIGKILL or found:
-                wrong.append({"kill": f"{when} write {at}", "ended": ended, "differs": found})
-            shutil.rmtree(run, ignore_errors=True)
+    workers = [_fork(lambda first=first: kills(first)) for first in range(1, WORKERS + 1)]
+    assert [_ended(worker) for worker in workers] == [0] * WORKERS
+    wrong = [entry for path in folder.glob("wrong-*") for entry in json.loads(path.read_text())]
     return {"writes": writes, "kills": 2 * writes, "wrong": wrong}
+
+
+def _killed_once(
+    run: Path, work: Work, again: Work, expected: dict[str, Any], killer: _Killer
+) -> dict[str, object]:
+    """What is wrong after one kill and going on; nothing if all is well."""
+
+    def killed() -> None:
+        killer.install()
+        work(run)
+
+    ended = _forked(killed)
+    resumed = _forked(lambda: again(run))
+    found = differences(expected, fingerprint(run)) if resumed == 0 else ["not resumed"]
+    shutil.rmtree(run, ignore_errors=True)
+    return {"ended": ended, "differs": found} if ended != -signal.SIGKILL or found else {}
 
 
 def extension(folder: Path, settings: Settings) -> dict[str, object]:
