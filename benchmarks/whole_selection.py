@@ -62,7 +62,9 @@ def compare(case: Case, repeats: int) -> dict[str, float]:
 
         ids = site.ids("train").tolist()
         images = read(ids)
-        pool = Pool(ids=ids, read=read, networks=networks, scratch=Path(folder), device=torch.device("cpu"))
+        pool = Pool(
+            ids=ids, labelled=[], read=read, networks=networks, scratch=Path(folder), device=torch.device("cpu")
+        )
         address = Address(seed=0, purpose="select")
         forms = {
             "select": lambda: select(pool, context, settings, budget=case.samples // 10, address=address),

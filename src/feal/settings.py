@@ -67,7 +67,6 @@ class Selection(Section):
         min_length=1,
         description="terms of the calibrated uncertainty (ablation)",
     )
-    reduction: Literal["mean"] = Field("mean", description="a segmentation map to one number an image")
     batch_size: Positive = Field(64, description="samples in a batch of evaluation and selection")
     candidates: Positive | Literal["all"] = Field("all", description="look at a random part of the pool only")
 
@@ -99,7 +98,9 @@ class Settings(Section):
         None,
         description="class counts behind losses; default: all sites' for the balanced, the site's own for weights",
     )
-    share_counts: bool = Field(True, description="let class counts leave a site as a sum's summand")
+    share_counts: bool = Field(
+        True, description="let a site's class counts reach the coordinator, which sums them"
+    )
     engine: str = Field("in-process", description="what carries messages to the sites")
     fresh: bool = Field(False, description="in-process: rebuild every site from its disk for every message")
     annotator: str = Field("oracle", description="who gives the labels")

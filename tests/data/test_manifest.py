@@ -62,5 +62,5 @@ def test_something_else_than_a_manifest(plain: Path, content: str) -> None:
 
 
 def test_a_folder_without_manifest(tmp_path: Path) -> None:
-    with pytest.raises(FealError, match=r"not a prepared data set.*feal data prepare"):
+    with pytest.raises(FealError, match=r"not a prepared data set.*feal list datasets"):
         read_manifest(tmp_path)

@@ -258,3 +258,15 @@ def test_expected_probability_is_a_distribution(sample: list[float]) -> None:
     probability = expected_probability(torch.tensor([sample], dtype=torch.float64) + 1)
     assert float(probability.sum()) == pytest.approx(1)
     assert bool((probability > 0).all())
+
+
+@pytest.mark.parametrize("a", [1e3, 1e5, 1e7])
+def test_the_float32_gradient_of_the_divergence_does_not_cancel(a: float) -> None:
+    alpha = torch.tensor([[a, 2 * a, 1.0]], requires_grad=True)
+    kl_to_uniform(alpha, dtype=torch.float32).sum().backward()
+    total = mp.mpf(3 * a + 1)
+    truth = [
+        (value - 1) * mp.psi(1, value) - (total - 3) * mp.psi(1, total)
+        for value in (mp.mpf(a), mp.mpf(2 * a), mp.mpf(1))
+    ]
+    torch.testing.assert_close(alpha.grad, torch.tensor([[float(value) for value in truth]]), rtol=1e-5, atol=0)

@@ -63,3 +63,8 @@ def test_weights_count_by_proportion_and_equal_states_stay(weights: list[float],
 def test_bad_input(states: list, weights: list, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         fedavg(states, weights)
+
+
+def test_a_state_without_weight_may_hold_anything() -> None:
+    average = fedavg([{"w": torch.ones(2)}, {"w": torch.full((2,), torch.nan)}], [1, 0])
+    assert average["w"].tolist() == [1, 1]

@@ -1,9 +1,19 @@
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feal.federation.querying import allowance, label_limit
-from feal.settings import Settings
+from feal.errors import FealError
+from feal.federation.pool import Pool
+from feal.federation.querying import allowance, label_limit, select
+from feal.randomness import Address
+from feal.selection import STRATEGIES, Choice, Columns, Context, Models, Strategy
+from feal.selection.contract import chosen
+from feal.settings import Evidence, Selection, Settings
 
 
 def _settings(**changes: object) -> Settings:
@@ -36,3 +46,82 @@ def test_asking_again_and_again_ends_at_the_cap(budget: int, cap: float, samples
         assert now <= budget
         asked += now
     assert asked == label_limit(settings, samples=samples) <= samples
+
+
+class Watching(Strategy):
+    """Chooses the darkest, and keeps what it was given."""
+
+    needs_labelled = True
+    seen: ClassVar[list[Columns | None]] = []
+
+    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+        return {"light": images.flatten(1).mean(1)}
+
+    def choose(
+        self,
+        pool: Columns,
+        labelled: Columns | None,
+        context: Context,
+        budget: int,
+        generator: torch.Generator,
+    ) -> Choice:
+        self.seen.append(labelled)
+        return chosen(pool, pool["light"].argsort()[:budget], {"score": -pool["light"]})
+
+
+def _pool(tmp_path: Path, reads: list[str]) -> Pool:
+    light = {
+        name: torch.full((3, 4, 4), value) for name, value in zip("abcde", (5.0, 1.0, 3.0, 2.0, 4.0), strict=True)
+    }
+
+    def read(ids: Sequence[str]) -> torch.Tensor:
+        reads.extend(ids)
+        return torch.stack([light[sample] for sample in ids])
+
+    return Pool(
+        ids=list("abc"), labelled=list("de"), read=read, networks={}, scratch=tmp_path, device=torch.device("cpu")
+    )
+
+
+def _context() -> Context:
+    counts = torch.ones(2, dtype=torch.float64)
+    return Context(
+        task="classification",
+        classes=2,
+        site_counts=counts,
+        total_counts=counts,
+        selection=Selection(),
+        evidence=Evidence(),
+        loss="plain",
+    )
+
+
+def test_a_strategy_that_asks_for_them_gets_the_labelled_samples_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STRATEGIES._entries, "watching", Watching)
+    settings = _settings(strategy="watching", diagnostics=False)
+    address = Address(seed=0, purpose="select")
+    selected = select(_pool(tmp_path, []), _context(), settings, budget=2, address=address)
+    assert selected.choice.ids == ["b", "c"]
+    labelled = Watching.seen.pop()
+    assert labelled is not None
+    assert labelled.ids == ["d", "e"]
+    assert labelled["light"].tolist() == [2, 4]
+
+
+def test_no_image_is_read_for_nothing(tmp_path: Path) -> None:
+    reads: list[str] = []
+    settings = _settings(strategy="random", diagnostics=False)
+    address = Address(seed=0, purpose="select")
+    selected = select(_pool(tmp_path, reads), _context(), settings, budget=2, address=address)
+    assert len(selected.choice.ids) == 2
+    assert reads == []
+
+
+def test_a_model_that_the_site_does_not_have_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watching, "roles", frozenset({"local_only"}))
+    monkeypatch.setitem(STRATEGIES._entries, "watching", Watching)
+    settings = _settings(strategy="watching", diagnostics=False)
+    with pytest.raises(FealError, match="local_only"):
+        select(_pool(tmp_path, []), _context(), settings, budget=2, address=Address(seed=0, purpose="select"))

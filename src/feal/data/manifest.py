@@ -104,7 +104,7 @@ def read_manifest(root: Path) -> tuple[Manifest, str]:
     except OSError:
         raise FealError(
             f"{root} is not a prepared data set, it has no readable {FILE}: "
-            "name a folder that `feal data prepare` wrote."
+            "name the folder that holds one, or a data set of `feal list datasets`."
         ) from None
     manifest = _decode(data, path)
     problem = manifest.problem()

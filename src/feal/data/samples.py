@@ -1,4 +1,4 @@
-"""The sample table of a site: one `.npy` file a column, sorted by sample id, opened without reading it."""
+"""The sample table of a site: one `.npy` file a column, sorted by sample id and mapped into memory."""
 
 from __future__ import annotations
 

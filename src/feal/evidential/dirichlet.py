@@ -28,7 +28,7 @@ __all__ = [
     "uncertainties",
 ]
 
-# exp is clamped: beyond e^10 evidence says nothing more and its square would leave half precision.
+# exp is clamped: beyond e^10 evidence says nothing more, and without a limit it would overflow.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "softplus": F.softplus,
@@ -225,14 +225,15 @@ class _Entropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(alpha)
-        ctx.dim, ctx.dtype = dim, dtype
+        ctx.dim = dim
         kernel = _entropy_kernel if _fits(alpha) else _plain_entropy_kernel
         return reduce_classes(kernel, alpha, dim, dtype)[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (saved,) = ctx.saved_tensors
-        alpha = saved.to(ctx.dtype)
+        # Two numbers near 1 are subtracted at large evidence, which float32 would not survive.
+        alpha = saved.double()
         total = alpha.sum(ctx.dim, keepdim=True)
         own = (alpha - 1) * torch.polygamma(1, alpha)
         shared = (total - alpha.size(ctx.dim)) * torch.polygamma(1, total)

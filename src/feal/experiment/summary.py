@@ -13,7 +13,7 @@ def summarize(
 ) -> dict[str, Any]:
     """The run's status and the record of every finished round."""
     rounds = [
-        {key: value for key, value in event.items() if key != "event"}
+        {key: value for key, value in event.items() if key not in ("event", "energy")}
         for event in events
         if event["event"] == "round"
     ]

@@ -26,7 +26,9 @@ def fedavg(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float
     """
     _check(states, weights)
     total = float(sum(weights))
-    shares = [weight / total for weight in weights]
+    # A state that does not count is not looked at: it may hold anything.
+    states = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
+    shares = [weight / total for weight in weights if weight > 0]
     return {name: _average(name, [state[name] for state in states], shares) for name in sorted(states[0])}
 
 
@@ -38,7 +40,7 @@ def _average(name: str, tensors: Sequence[torch.Tensor], shares: Sequence[float]
         return torch.stack(list(tensors)).amax(0)
     result = torch.zeros_like(first, dtype=torch.float64)
     for tensor, share in zip(tensors, shares, strict=True):
-        result.add_(tensor.to(torch.float64), alpha=share)
+        result.add_(tensor.detach().to(torch.float64), alpha=share)
     return result.to(first.dtype)
 
 

@@ -276,6 +276,7 @@ class Coordinator:
             "labels": dict(state.labels),
             "metrics": metrics(self._task, by_site),
             "diagnostics": {**diagnostics(self._task, by_site), "selection": selection},
+            "energy": {site: statistics.energy for site, statistics in by_site.items() if statistics},
             "seconds": _add_seconds(state.seconds, replies),
         }
 

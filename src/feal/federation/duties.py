@@ -207,6 +207,7 @@ class Duties:
         asked = self._store.asked()
         pool = Pool(
             ids=[sample for sample in train_ids if sample not in asked],
+            labelled=self._store.labelled(),
             read=self._images,
             networks=networks,
             scratch=self._folder / "scratch",

@@ -14,10 +14,10 @@ from feal.settings import Task
 
 
 def targets(store: Store, task: Task) -> torch.Tensor:
-    """Class of each labelled sample [n], or its mask [n, height, width], in the order of sample ids."""
+    """Class of each labelled sample [n], or its mask uint8 [n, height, width], in the order of sample ids."""
     if task == "classification":
         return torch.from_numpy(store.class_labels())
-    return torch.from_numpy(np.stack(list(store.masks()))).long()
+    return torch.from_numpy(np.stack(list(store.masks())))
 
 
 def class_counts(store: Store, task: Task, classes: int) -> torch.Tensor:

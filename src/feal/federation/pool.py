@@ -15,9 +15,11 @@ from feal.selection.observation import ReadImages
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Unlabelled samples with the models of the round."""
+    """Unlabelled samples, and beside them the labelled ones, with the models of the round."""
 
     ids: Sequence[str]
+    labelled: Sequence[str]
+    """The samples that have a label already, for strategies that look at them too."""
     read: ReadImages
     networks: Mapping[Role, Network]
     scratch: Path

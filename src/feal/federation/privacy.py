@@ -19,8 +19,9 @@ single label, no score of a sample. These stay in the site's own folder. The pag
 types (`python -m feal.federation.privacy`), and a test fails when the two differ.
 
 What crosses can still say something: weights are learned from the site's images and may reveal traits of them
-to whoever analyses them closely; class counts say how many labelled samples of each class a site has
-(`share_counts: false` keeps them at home); sums over few test samples say much about each of them.
+to whoever analyses them closely; class counts say how many labelled samples of each class a site has, and so with
+a budget of one what the new label is (`share_counts: false` keeps them at home); sums over few test samples say
+much about each of them.
 """
 
 

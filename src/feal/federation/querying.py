@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -62,34 +64,50 @@ def select(pool: Pool, context: Context, settings: Settings, *, budget: int, add
     """
     strategy = STRATEGIES.get(settings.strategy)()
     candidates = _candidates(pool.ids, settings, address)
-    observers: list[Observer] = []
-    roles: set[Role] = set()
-    if budget > 0 and strategy.roles:
-        observers.append(strategy.observe)
-        roles |= strategy.roles
+    observing = budget > 0 and strategy.needs_images
+    observers: list[Observer] = [strategy.observe] if observing else []
+    roles: set[Role] = set(strategy.roles) if observing else set()
     if settings.diagnostics:
         observers.append(observe_for_analysis)
         roles |= {"global", "local"}
-    with observed(
-        candidates,
-        read=pool.read,
-        observers=observers,
-        networks=_networks(pool.networks, roles, settings.strategy),
-        context=context,
-        batch_size=settings.selection.batch_size,
-        scratch=pool.scratch,
-        device=pool.device,
-        gradients=strategy.needs_gradients,
-    ) as columns:
-        choice = _choose(strategy, columns, context, budget, address)
+    networks = _networks(pool.networks, roles, settings.strategy)
+    look = partial(_look, pool=pool, networks=networks, context=context, gradients=strategy.needs_gradients)
+    known = pool.labelled if observing and strategy.needs_labelled else []
+    with look(known, observers=[strategy.observe]) as labelled, look(candidates, observers=observers) as columns:
+        choice = _choose(strategy, columns, labelled, context, budget, address)
         kept = {name: columns[name].clone() for name in ANALYSED[context.task] if name in columns.values}
     return Selected(choice=choice, candidates=candidates, kept=kept)
 
 
-def _choose(strategy: Strategy, columns: Columns, context: Context, budget: int, address: Address) -> Choice:
+def _look(
+    ids: Sequence[str],
+    *,
+    observers: Sequence[Observer],
+    pool: Pool,
+    networks: Mapping[Role, Network],
+    context: Context,
+    gradients: bool,
+) -> AbstractContextManager[Columns]:
+    return observed(
+        ids,
+        read=pool.read,
+        observers=observers,
+        networks=networks,
+        context=context,
+        batch_size=context.selection.batch_size,
+        scratch=pool.scratch,
+        device=pool.device,
+        gradients=gradients,
+    )
+
+
+def _choose(
+    strategy: Strategy, columns: Columns, labelled: Columns, context: Context, budget: int, address: Address
+) -> Choice:
     if budget == 0 or len(columns) == 0:
         return Choice(ids=[])
-    return strategy.choose(columns, None, context, min(budget, len(columns)), address.generator())
+    beside = labelled if strategy.needs_labelled else None
+    return strategy.choose(columns, beside, context, min(budget, len(columns)), address.generator())
 
 
 def _networks(available: Mapping[Role, Network], roles: set[Role], strategy: str) -> dict[Role, Network]:

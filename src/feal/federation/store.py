@@ -7,7 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ class Memory:
     local: TensorFile | None = None
     optimizer: TensorFile | None = None
     optimizer_round: int = 0
-    sends_local: bool = field(default=False)
+    sends_local: bool = False
     """Whether the last reply carries the local model's weights."""
 
 
@@ -151,7 +151,9 @@ class Store:
 
     def masks(self) -> Iterator[NDArray[np.uint8]]:
         """Masks of the labelled samples [height, width], one after the other in their order."""
-        rows = self._select("SELECT mask, height, width FROM labels WHERE answered IS NOT NULL ORDER BY sample")
+        statement = "SELECT mask, height, width FROM labels WHERE answered IS NOT NULL ORDER BY sample"
+        with self._translated():
+            rows = self._connection.execute(statement)
         for mask, height, width in rows:
             yield np.frombuffer(zlib.decompress(mask), dtype=np.uint8).reshape(height, width)
 

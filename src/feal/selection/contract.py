@@ -123,8 +123,11 @@ class Strategy(ABC):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset()
+    needs_images: ClassVar[bool] = True
+    """Whether it observes anything; without, no sample is read for it."""
     needs_gradients: ClassVar[bool] = False
     needs_labelled: ClassVar[bool] = False
+    """Whether it observes the labelled samples, too, and gets their columns."""
     query_models: ClassVar[tuple[QueryModel, ...]] = ()
     default_loss: ClassVar[Loss] = "plain"
 

@@ -83,10 +83,17 @@ class _Table:
         try:
             # All at once: a disk that is full later would kill the process without a word.
             with path.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, 4 * math.prod(shape))
+                _reserve(file.fileno(), 4 * math.prod(shape))
         except OSError as error:
             raise unwritable(path, error) from error
         return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="r+", shape=shape))
+
+
+def _reserve(file: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.ftruncate(file, size)
 
 
 @contextmanager

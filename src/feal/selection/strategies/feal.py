@@ -67,6 +67,5 @@ def _passed_over(score: torch.Tensor, indices: torch.Tensor, walked: int) -> int
         return len(score) - walked
     if walked == 0:
         return 0
-    rank = torch.empty_like(indices.new_empty(len(score)))
-    rank[torch.argsort(score, descending=True, stable=True)] = torch.arange(len(score))
-    return int(rank[indices].max()) + 1 - walked
+    order = torch.argsort(score, descending=True, stable=True)
+    return int((order == indices[-1]).nonzero()) + 1 - walked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Strategy, chosen
@@ -10,6 +12,8 @@ from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models
 @STRATEGIES.register("random", summary="uniform, seeded")
 class Random(Strategy):
     """Every sample gets a uniform number; the largest are chosen."""
+
+    needs_images: ClassVar[bool] = False
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
         return {}
