@@ -133,6 +133,19 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Wait until no other process is between here and the end of the block, by a lock file at `path`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    except OSError as error:
+        raise unwritable(path, error) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def is_locked(folder: Path) -> bool:
     """Whether a living process works on the folder."""
     path = folder / ".lock"

@@ -61,3 +61,12 @@ def test_an_unknown_name_and_an_impossible_value(tmp_path: Path) -> None:
     with pytest.raises(FealError, match="train='many'"):
         locate("synthetic-lesions", data=tmp_path, synthetic={"train": "many"})
     assert not any(tmp_path.iterdir())
+
+
+def test_what_a_killed_drawing_left_is_swept(tmp_path: Path) -> None:
+    root = locate("synthetic-lesions", data=tmp_path, synthetic=SMALL)
+    left = tmp_path / f".{root.name}.0123abcd.partial"
+    left.mkdir()
+    root.rename(tmp_path / "aside")
+    assert locate("synthetic-lesions", data=tmp_path, synthetic=SMALL) == root
+    assert not left.exists()

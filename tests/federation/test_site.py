@@ -162,5 +162,7 @@ def test_only_the_last_models_stay_on_disk(site: Site, weights: dict[str, torch.
     for step in range(2):
         _send(site, _training(weights, step=step))
     (site.folder / "models" / "local-left-over.safetensors").write_bytes(b"a kill left this")
+    (site.folder / "scratch" / "tmp123").mkdir(parents=True)
     _join(site)
     assert len(list((site.folder / "models").iterdir())) == 2
+    assert not (site.folder / "scratch").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from feal.data.synthetic.dataset import SyntheticSet
 from feal.data.synthetic.lesions import SyntheticLesions
 from feal.data.synthetic.polyps import SyntheticPolyps
+from feal.files import in_turn
 from feal.registry import Registry
 
 DATASETS: Registry[type[SyntheticSet]] = Registry("data set")
@@ -41,8 +43,16 @@ def locate(dataset: str, *, data: str | Path | None = None, synthetic: Mapping[s
     chosen = kind(**{key: value for key, value in (synthetic or {}).items() if key in known and value is not None})
     root = _cache(data) / f"{dataset}-{_fingerprint(chosen)}"
     if not (root / "manifest.json").exists():
-        chosen.write(root)
+        with in_turn(root.with_name(f".{root.name}.lock")):
+            _draw(chosen, root)
     return root
+
+
+def _draw(chosen: SyntheticSet, root: Path) -> None:
+    for left_by_a_kill in root.parent.glob(f".{root.name}.*.partial"):
+        shutil.rmtree(left_by_a_kill, ignore_errors=True)
+    if not (root / "manifest.json").exists():
+        chosen.write(root)
 
 
 def _cache(data: str | Path | None) -> Path:
