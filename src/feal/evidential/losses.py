@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from feal.evidential.weights import weight_of
 __all__ = ["EvidentialCrossEntropy", "EvidentialDice", "EvidentialLoss"]
 
 
-class EvidentialLoss(nn.Module):
+class EvidentialLoss(nn.Module, ABC):
     """A task loss on the Dirichlet plus lambda times the regulariser of the evidence.
 
     total = task + lambda * mean(min(1, step / annealing) KL(Dir(alpha~) || Dir(1)) - (C / S) z_y), where
@@ -48,9 +49,9 @@ class EvidentialLoss(nn.Module):
         alpha = concentration(logits, self.activation, self.squared)
         return self.task(alpha, index) + self.lambda_ * self._regulariser(logits, alpha, index, step)
 
+    @abstractmethod
     def task(self, alpha: Tensor, index: Tensor) -> Tensor:
         """The loss of the task, from the concentration [N, C, ...] and the true classes [N, 1, ...]."""
-        raise NotImplementedError
 
     def divergence(self, alpha: Tensor) -> Tensor:
         """KL(Dir(alpha) || Dir(1)) [N, ...] in alpha's dtype."""
