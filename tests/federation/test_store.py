@@ -74,7 +74,9 @@ def test_a_sample_cannot_be_asked_for_twice_and_the_transaction_is_undone(store:
 
 
 def test_store_belongs_to_one_run_and_its_data(store: Store) -> None:
+    assert not store.admitted()
     store.admit(run="one", data="d", settings="{}")
+    assert store.admitted()
     store.admit(run="one", data="d", settings='{"rounds": 8}')
     assert store.settings() == '{"rounds": 8}'
     with pytest.raises(FealError, match="belongs to another run"):

@@ -96,7 +96,8 @@ class Site:
         if settings.identity() != request.run:
             raise FealError(f"Site {self.name} was sent a configuration that is not that of run {request.run}.")
         site = self._data.site(self.name)
-        check_admission(site, settings)
+        if not self._store.admitted():
+            check_admission(site, settings)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))
         self._sweep()
         return messages.JoinReply(

@@ -90,6 +90,10 @@ class Store:
         with self.transaction():
             self._connection.execute("INSERT OR REPLACE INTO site VALUES (0, ?, ?, ?)", (run, data, settings))
 
+    def admitted(self) -> bool:
+        """Whether the store belongs to a run already."""
+        return bool(self._select("SELECT run FROM site"))
+
     def settings(self) -> str:
         """The configuration of the last join, as JSON."""
         with self._translated():
