@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from feal.models import MODELS, Network, Output, Task, build_model
+from feal.models import MODELS, Network, Output, build_model
+from feal.settings import Task
 
 CLASSES = 4
 

@@ -8,16 +8,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from feal.errors import FealError
+from feal.settings import Task
 
 FORMAT = 1
 FILE = "manifest.json"
 TASKS = ("classification", "segmentation")
 DTYPES = ("uint8", "uint16", "float16")
 
-Task = Literal["classification", "segmentation"]
 
 # A name becomes a folder and part of reports: no separators, no dots, nothing a shell would read otherwise.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from feal.data.arrays import StoredArray
-from feal.data.manifest import Manifest, SiteRecord, Task, read_manifest
+from feal.data.manifest import Manifest, SiteRecord, read_manifest
 from feal.data.samples import FOLDER, Rows, Texts, open_samples
 from feal.errors import FealError, unknown
+from feal.settings import Task
 
 IMAGES = "images.npy"
 

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feal.data.arrays import ArrayWriter
-from feal.data.manifest import FILE, Manifest, SiteRecord, Task, check_name
+from feal.data.manifest import FILE, Manifest, SiteRecord, check_name
 from feal.data.prepared import IMAGES, file_checksum, open_prepared
 from feal.data.samples import COLUMNS, FOLDER, no_training_sample, write_samples
 from feal.data.truth import TRUTH, out_of_range, outside
 from feal.errors import FealError
 from feal.files import unwritable, write_bytes
+from feal.settings import Task
 
 
 class SiteWriter:

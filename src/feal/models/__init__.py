@@ -2,7 +2,7 @@
 
 from feal.models import efficientnet, tiny_cnn, unet  # noqa: F401  (each registers its network)
 from feal.models.build import build_model, models_for
-from feal.models.network import MODELS, Network, Task
+from feal.models.network import MODELS, Network
 from feal.models.output import Output, pool3x3
 
-__all__ = ["MODELS", "Network", "Output", "Task", "build_model", "models_for", "pool3x3"]
+__all__ = ["MODELS", "Network", "Output", "build_model", "models_for", "pool3x3"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from feal.errors import FealError
-from feal.models.network import MODELS, Network, Task
+from feal.models.network import MODELS, Network
+from feal.settings import Task
 
 
 def build_model(name: str, *, task: Task, classes: int, channels: int, height: int, width: int) -> Network:

@@ -7,8 +7,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from feal.models.network import MODELS, Network, Task
+from feal.models.network import MODELS, Network
 from feal.models.output import Output, pool3x3
+from feal.settings import Task
 
 LATE_STAGE = 5
 """`deep` is taken after so many stages of blocks: 112 channels at 1/16 of the image's size."""

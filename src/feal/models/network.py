@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -11,8 +11,7 @@ from torch import nn
 from feal.errors import FealError
 from feal.models.output import Output
 from feal.registry import Registry
-
-Task = Literal["classification", "segmentation"]
+from feal.settings import Task
 
 
 class Network(nn.Module, ABC):

@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from feal.models.network import MODELS, Network, Task
+from feal.models.network import MODELS, Network
 from feal.models.output import Output, pool3x3
+from feal.settings import Task
 
 WIDTHS = (16, 32, 64, 128)
 

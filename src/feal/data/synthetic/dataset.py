@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.manifest import Task
 from feal.data.synthetic.centres import NAMES, share_of
 from feal.data.synthetic.cohort import Case, cohort
 from feal.data.writing import PreparedWriter, SiteWriter
 from feal.errors import FealError
+from feal.settings import Task
 
 _CHUNK = 128
 

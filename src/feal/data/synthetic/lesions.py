@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.manifest import Task
 from feal.data.synthetic.centres import camera_of, photographed
 from feal.data.synthetic.cohort import Case
 from feal.data.synthetic.dataset import SyntheticSet, as_pixels
 from feal.data.synthetic.fields import Field, addressed, grid, in_disc, line, noise, painted, step, turned
 from feal.data.synthetic.looks import CLASSES, LOOKS, Look, blend, mix
 from feal.data.synthetic.structures import BLACK, PALE, Lesion, structures
+from feal.settings import Task
 
 _FAIR, _DARK = np.array([0.93, 0.77, 0.68]), np.array([0.78, 0.57, 0.44])
 _WARM, _PINK = np.array([0.8, 0.0, -1.0]), np.array([0.6, -1.0, 0.2])

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.manifest import Task
 from feal.data.synthetic.centres import camera_of, photographed
 from feal.data.synthetic.cohort import Case
 from feal.data.synthetic.dataset import SyntheticSet, as_pixels
 from feal.data.synthetic.fields import Field, addressed, grid, in_disc, line, noise, painted, spots, step, turned
+from feal.settings import Task
 
 _MUCOSA = np.array([0.80, 0.46, 0.40])
 _VESSEL, _LUMEN, _LIGHT, _STOOL = (
