@@ -71,6 +71,27 @@ class Selection(Section):
     candidates: Positive | Literal["all"] = Field("all", description="look at a random part of the pool only")
 
 
+class Annotation(Section):
+    """When the labels that people give are enough to go on."""
+
+    min_share: Share = Field(
+        1.0, description="share of a round's samples that must be answered at a site before the run goes on"
+    )
+    poll_seconds: float = Field(10.0, gt=0, le=3600, description="time between two looks for answers (--wait)")
+
+
+class Simulation(Section):
+    """How Flower's simulation uses this machine, or a cluster."""
+
+    workers: Positive | None = Field(
+        None, description="sites at work at the same time; as many as there are cores for by default"
+    )
+    address: str | None = Field(
+        None,
+        description="a Ray cluster to use, such as auto or HOST:PORT; a private one on this machine by default",
+    )
+
+
 class Synthetic(Section):
     """Size and make-up of the synthetic data sets; what is left out is the data set's own default."""
 
@@ -118,6 +139,9 @@ class Settings(Section):
     restart: bool = Field(True, description="start every round from the initial weights")
     participation: Share = Field(1.0, description="share of the sites that train in a communication round")
     quorum: Positive | None = Field(None, description="sites that must answer for a round to count; default: all")
+    round_timeout: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds a site may take for one message before the round goes on without it"
+    )
     evaluate_every: int = Field(
         0, ge=0, description="communication rounds between figures inside a round; 0: none"
     )
@@ -126,6 +150,8 @@ class Settings(Section):
     training: Training = Training()
     evidence: Evidence = Evidence()
     selection: Selection = Selection()
+    annotation: Annotation = Annotation()
+    simulation: Simulation = Simulation()
     synthetic: Synthetic = Synthetic()
 
     def dump(self) -> dict[str, Any]:
@@ -133,8 +159,8 @@ class Settings(Section):
         return self.model_dump(mode="json", by_alias=True)
 
     def identity(self) -> str:
-        """A hash of all that decides the run's bits: not how far it goes, what carries it, or where data lie."""
-        decisive = {key: value for key, value in self.dump().items() if key not in _INDIFFERENT}
+        """A hash of what the run computes: all settings but the operational ones."""
+        decisive = {key: value for key, value in flatten(self.dump()).items() if key not in OPERATIONAL}
         canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
@@ -154,4 +180,16 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-_INDIFFERENT = frozenset({"rounds", "engine", "fresh", "data"})
+OPERATIONAL = (
+    "rounds",
+    "engine",
+    "fresh",
+    "data",
+    "quorum",
+    "round_timeout",
+    "annotation.min_share",
+    "annotation.poll_seconds",
+    "simulation.workers",
+    "simulation.address",
+)
+"""Settings that may change while a run is under way: how far it goes, what carries it, whom it waits for."""

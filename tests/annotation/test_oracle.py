@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feal.annotation import Oracle, Query
+from feal.annotation import Gathered, Oracle, Query
 from feal.config import load
 from feal.data import open_prepared, open_truth
 from feal.errors import FealError
@@ -20,18 +20,19 @@ def _query(sample: str) -> Query:
 
 def test_it_reveals_the_truth_of_what_is_asked(tmp_path: Path) -> None:
     site = open_prepared(write_prepared(tmp_path / "data")).site("alder")
-    oracle = Oracle(site)
+    oracle = Oracle(site, folder=tmp_path)
     asked = ["alder-0007", "alder-0002"]
-    answers = oracle.ask([_query(sample) for sample in asked])
+    oracle.ask([_query(sample) for sample in asked], draw=None)
+    answers = oracle.poll(pending=asked, answered=[]).answers
     assert [answer.sample for answer in answers] == asked
     assert [answer.label for answer in answers] == open_truth(site).of(asked).tolist() == [1, 2]
-    assert oracle.poll([]) == []
+    assert oracle.poll(pending=[], answered=asked) == Gathered()
 
 
 def test_an_unknown_sample_is_refused(tmp_path: Path) -> None:
-    oracle = Oracle(open_prepared(write_prepared(tmp_path / "data")).site("alder"))
+    oracle = Oracle(open_prepared(write_prepared(tmp_path / "data")).site("alder"), folder=tmp_path)
     with pytest.raises(FealError, match="nobody"):
-        oracle.ask([_query("nobody")])
+        oracle.poll(pending=["nobody"], answered=[])
 
 
 @pytest.mark.parametrize("strategy", ["feal", "random"])

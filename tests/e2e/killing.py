@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import feal
 from feal import files
 from feal.data import locate
 from feal.experiment import resume, start
@@ -139,7 +140,7 @@ def extension(folder: Path, settings: Settings) -> dict[str, object]:
     def extend(run: Path) -> None:
         if not run.exists():
             shutil.copytree(finished, run)
-        resume(run, rounds=settings.rounds + 1)
+        feal.resume(run, rounds=settings.rounds + 1)
 
     return every_write(folder, extend, extend)
 

@@ -9,7 +9,7 @@ import pytest
 from feal.errors import FealError
 from feal.experiment import Result, resume, start
 from feal.federation import messages
-from feal.federation.engines import ENGINES, InProcess
+from feal.federation.engines import ENGINES, InProcess, Lost
 from feal.federation.progress import Silence
 from tests.runs import differences, fingerprint, labels, tiny
 
@@ -22,7 +22,9 @@ class Faulty(InProcess):
     lost: set[Key] = set()  # noqa: RUF012  (changed by tests)
     delivered: list[tuple[str, str, int]] = []  # noqa: RUF012
 
-    def deliver(self, request: bytes, sites: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    def deliver(
+        self, request: bytes, sites: Sequence[str], *, timeout: float | None
+    ) -> Iterator[tuple[str, bytes | Lost]]:
         content = messages.decode_request(request)
         for site in sites:
             if site == "birch" and (content.kind, content.round) in self.lost:
@@ -32,7 +34,7 @@ class Faulty(InProcess):
                 yield site, messages.encode(failed)
             else:
                 self.delivered.append((site, content.kind, content.round))
-                yield from super().deliver(request, [site])
+                yield from super().deliver(request, [site], timeout=timeout)
 
 
 @pytest.fixture
@@ -100,8 +102,10 @@ def test_a_reply_to_something_else_is_not_taken(
 ) -> None:
     deliver = InProcess.deliver
 
-    def confused(self: InProcess, request: bytes, sites: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        for site, data in deliver(self, request, sites):
+    def confused(
+        self: InProcess, request: bytes, sites: Sequence[str], *, timeout: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        for site, data in deliver(self, request, sites, timeout=timeout):
             reply = messages.decode_reply(data)
             yield site, messages.encode(reply.model_copy(update={"key": "another"}))
 

@@ -72,9 +72,11 @@ def test_a_reply_is_no_request() -> None:
 
 
 def test_replies_carry_no_number_that_is_not_finite() -> None:
-    reply = messages.TrainReply(key="k", site="s", loss=float("nan"))
-    with pytest.raises(ValueError, match="JSON"):
-        messages.encode(reply)
+    with pytest.raises(ValueError, match="finite"):
+        messages.TrainReply(key="k", site="s", loss=float("nan"))
+    lying = messages.encode(messages.TrainReply(key="k", site="s", loss=1.5)).replace(b"1.5", b"NaN")
+    with pytest.raises(FealError, match="could not be read"):
+        messages.decode_reply(lying)
 
 
 def test_privacy_page_is_up_to_date() -> None:

@@ -1,6 +1,6 @@
 """Who gives the labels."""
 
-from feal.annotation.contract import ANNOTATORS, Annotator, Answer, Query, as_label
+from feal.annotation.contract import ANNOTATORS, Annotator, Answer, Draw, Gathered, Query, Refusal, as_label
 from feal.annotation.oracle import Oracle
 
-__all__ = ["ANNOTATORS", "Annotator", "Answer", "Oracle", "Query", "as_label"]
+__all__ = ["ANNOTATORS", "Annotator", "Answer", "Draw", "Gathered", "Oracle", "Query", "Refusal", "as_label"]

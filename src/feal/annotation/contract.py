@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -27,29 +28,50 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A label (classification) or a mask of class numbers (segmentation) for one sample."""
+    """A label (classification), a mask of class numbers (segmentation), or None: it cannot be labelled."""
 
     sample: str
-    label: int | NDArray[np.uint8]
+    label: int | NDArray[np.uint8] | None
     by: str
 
 
-class Annotator(Protocol):
-    """Somebody who answers queries, at once or later."""
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """An answer that was not taken, and why, in words for whoever gave it."""
 
-    def __init__(self, site: PreparedSite) -> None: ...
+    where: str
+    sample: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """What a look for answers found."""
+
+    answers: Sequence[Answer] = ()
+    refusals: Sequence[Refusal] = ()
+
+
+Draw = Callable[[Sequence[str]], NDArray[np.uint8]]
+"""The model's masks [n, height, width] of class numbers for samples."""
+
+
+class Annotator(Protocol):
+    """Somebody who answers queries, at once or later; `folder` is the site's own."""
+
+    def __init__(self, site: PreparedSite, *, folder: Path) -> None: ...
 
     def check(self, *, allow_single_class: bool) -> None:
         """Raise a `FealError` if no sensible label can come from here, as far as is known beforehand."""
 
-    def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """Put the queries to the annotator and return the answers that are there at once.
+    def ask(self, queries: Sequence[Query], *, draw: Draw | None) -> None:
+        """Put the queries to the annotator, with masks drawn by the model where there is one to correct.
 
         After a kill the same queries are put again, so asking twice must be like asking once.
         """
 
-    def poll(self, samples: Sequence[str]) -> list[Answer]:
-        """The answers that have come since, for samples still pending."""
+    def poll(self, *, pending: Sequence[str], answered: Sequence[str]) -> Gathered:
+        """Every acceptable answer that is there now, to samples asked for: pending, or answered and corrected."""
 
 
 ANNOTATORS: Registry[type[Annotator]] = Registry("annotator")

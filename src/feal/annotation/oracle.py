@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from feal.annotation.contract import ANNOTATORS, Annotator, Answer, Query, as_label
+from feal.annotation.contract import ANNOTATORS, Annotator, Answer, Draw, Gathered, Query, as_label
 from feal.data import PreparedSite, open_truth
 from feal.errors import FealError
 
@@ -13,7 +14,7 @@ from feal.errors import FealError
 class Oracle(Annotator):
     """Answers at once with the truth of the prepared data."""
 
-    def __init__(self, site: PreparedSite) -> None:
+    def __init__(self, site: PreparedSite, *, folder: Path) -> None:
         self._site = site
         self._truth = open_truth(site)
 
@@ -29,14 +30,15 @@ class Oracle(Annotator):
                 "apart there: merge it with another site, leave it out, or set allow_single_class=true."
             )
 
-    def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        return self.poll([query.sample for query in queries])
+    def ask(self, queries: Sequence[Query], *, draw: Draw | None) -> None:
+        """It knows already."""
 
-    def poll(self, samples: Sequence[str]) -> list[Answer]:
-        if not samples:
-            return []
-        truths = self._truth.of(samples).numpy()
-        return [
+    def poll(self, *, pending: Sequence[str], answered: Sequence[str]) -> Gathered:
+        if not pending:
+            return Gathered()
+        truths = self._truth.of(pending).numpy()
+        answers = [
             Answer(sample=sample, label=as_label(truth), by="oracle")
-            for sample, truth in zip(samples, truths, strict=True)
+            for sample, truth in zip(pending, truths, strict=True)
         ]
+        return Gathered(answers=answers)

@@ -29,6 +29,11 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the preset's.")
 ]
 
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Look for labels every annotation.poll_seconds instead of ending as waiting."),
+]
+
 
 @app.command(
     epilog="Examples: `feal run demo` · `feal run demo strategy=random seed=1 --out runs/random-1` · "
@@ -38,8 +43,9 @@ def run(
     preset: Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")],
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one under runs/ by default.")] = None,
+    wait: Wait = False,
 ) -> None:
-    """Run an experiment to its end."""
+    """Run an experiment to its end, or until it waits for labels."""
     from feal.cli.screen import Screen
     from feal.config import load, parse
     from feal.experiment import start
@@ -49,29 +55,32 @@ def run(
     if out is None:
         out = free_folder(Path("runs"), f"{Path(preset).stem}-{settings.strategy}-{settings.seed}")
     with Screen(settings, out, preset=preset) as screen:
-        screen.finished(start(settings, out=out, watcher=screen))
+        screen.finished(start(settings, out=out, wait=wait, watcher=screen))
 
 
-@app.command(epilog="Examples: `feal resume runs/demo-feal-0` · `feal resume runs/demo-feal-0 rounds=8`")
+@app.command(
+    epilog="Examples: `feal resume runs/demo-feal-0` · `feal resume runs/demo-feal-0 rounds=8` · "
+    "`feal resume runs/demo-feal-0 engine=flower-simulation` · `feal resume runs/asking --wait`"
+)
 def resume(
     folder: Annotated[Path, typer.Argument(help="The run directory.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[rounds=N]", help="Extend the run to N rounds.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="More rounds, another engine, quorum, min_share ..."),
     ] = None,
+    wait: Wait = False,
 ) -> None:
-    """Go on with a run that was interrupted, killed or finished."""
+    """Go on with a run that was interrupted, killed or finished, or that waits for labels."""
     from feal.cli.screen import Screen
-    from feal.config import parse
+    from feal.config import parse, revise
     from feal.experiment import resume as proceed
     from feal.experiment.folder import RunFolder
     from feal.experiment.running import settings_of
 
-    rounds = _only_rounds(parse(overrides or []))
-    settings = settings_of(RunFolder(folder))
-    if rounds is not None:
-        settings = settings.model_copy(update={"rounds": rounds})
+    changes = parse(overrides or [])
+    settings = revise(settings_of(RunFolder(folder)), changes)
     with Screen(settings, folder) as screen:
-        screen.finished(proceed(folder, rounds=rounds, watcher=screen))
+        screen.finished(proceed(folder, settings=settings if changes else None, wait=wait, watcher=screen))
 
 
 @app.command(epilog="Example: `feal show runs/demo-feal-0`")
@@ -90,16 +99,6 @@ def list_(
     from feal.cli.listing import show_list
 
     show_list(what)
-
-
-def _only_rounds(changes: dict[str, object]) -> int | None:
-    for key in changes:
-        if key != "rounds":
-            raise FealError(f"A run's {key} cannot change on resume, only rounds can: start a new run for that.")
-    rounds = changes.get("rounds")
-    if rounds is not None and (not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1):
-        raise FealError(f"rounds={rounds} is not valid: give a whole number of rounds, 1 or more.")
-    return rounds
 
 
 def _version(wanted: bool) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from feal.cli.tables import command, curve_table, round_table
+from feal.cli.tables import command, curve_table, labels_table, round_table
 from feal.experiment import Result
-from feal.federation.messages import JoinReply
+from feal.federation.messages import JoinReply, LabelsReply
 from feal.federation.progress import Watcher
 from feal.settings import Settings
 
@@ -33,6 +33,7 @@ class Screen(Watcher):
         self._console = console or Console()
         self._task = ""
         self._spoke = time.monotonic()
+        self._standing: list[tuple[str, int, int, int]] = []
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -99,25 +100,41 @@ class Screen(Watcher):
         self._console.print()
         self._spoke = time.monotonic()
 
+    def collected(self, sites: Mapping[str, LabelsReply], *, round: int, enough: bool) -> None:
+        standing = [(site, reply.asked, reply.pending, reply.refused) for site, reply in sites.items()]
+        if standing == self._standing:
+            return  # a run that waits looks often, and most looks find nothing new
+        self._standing = standing
+        self._console.print(labels_table(sites, round=round, folder=self._folder, waiting=not enough))
+        self._console.print()
+
     def note(self, sentence: str) -> None:
         self._say(f"Note: {sentence}", style="yellow")
 
     def finished(self, result: Result) -> None:
         """Say how the run ended, where it lies and what to type next."""
         self._progress.stop()
-        self._console.print(curve_table(result.rounds, task=self._task or str(result.summary["task"])))
+        if result.rounds:
+            self._console.print(curve_table(result.rounds, task=self._task or str(result.summary["task"])))
+        if result.status == "waiting":
+            self._say("\n" + "\n".join(self._awaited(result)))
+            return
         lines = [
             f"The run is {result.status} and lies in {result.folder}",
             f"  look at it again:  {command('show', result.folder)}",
-            f"  go on with it:     {self._next(result)}",
+            f"  extend it:         {command('resume', result.folder, f'rounds={self._settings.rounds + 2}')}",
         ]
         if self._preset is not None and self._settings.strategy != "random":
             lines.append(f"  compare it with:   {command('run', self._preset, 'strategy=random')}")
         self._say("\n" + "\n".join(lines))
 
-    def _next(self, result: Result) -> str:
-        more = [f"rounds={self._settings.rounds + 2}"] if result.status == "finished" else []
-        return command("resume", result.folder, *more)
+    def _awaited(self, result: Result) -> list[str]:
+        return [
+            f"The run waits for labels and lies in {result.folder}",
+            f"  go on once they are there:  {command('resume', result.folder)}",
+            f"  or let it look for them:    {command('resume', result.folder, '--wait')}",
+            f"  see who answered what:      {command('labels', result.folder)}",
+        ]
 
     def _say(self, text: str, *, style: str | None = None) -> None:
         self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

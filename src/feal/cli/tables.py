@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from feal.federation.messages import LabelsReply
 from feal.federation.statistics import primary_metric
 
 
@@ -44,6 +46,21 @@ def curve_table(rounds: Sequence[Mapping[str, Any]], *, task: str) -> Table:
         figures = record["metrics"][metric]
         labels = str(sum(record["labels"].values()))
         table.add_row(str(record["round"]), labels, number(figures["mean"]), number(figures["pooled"]))
+    return table
+
+
+def labels_table(sites: Mapping[str, LabelsReply], *, round: int, folder: Path, waiting: bool) -> Table:
+    """How labelling stands at each site, and where the request lies that waits for answers."""
+    table = Table(title=f"Labels for round {round}", title_justify="left", title_style="bold", box=None)
+    table.add_column("site")
+    for heading in ("asked", "answered", "awaited", "refused"):
+        table.add_column(heading, justify="right")
+    if waiting:
+        table.add_column("request", overflow="fold")
+    for site, reply in sites.items():
+        request = folder / "sites" / site / "annotation" / f"round-{round:03}"
+        cells = [str(reply.asked), str(reply.asked - reply.pending), str(reply.pending), str(reply.refused)]
+        table.add_row(site, *cells, *([str(request)] if waiting and reply.pending else [""] if waiting else []))
     return table
 
 

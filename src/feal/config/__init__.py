@@ -1,7 +1,7 @@
 """Presets and overrides, validated."""
 
 from feal.config.catalogue import ABOUT, preset_names, read_preset
-from feal.config.loading import load
+from feal.config.loading import load, revise
 from feal.config.overrides import known_keys, parse
 
-__all__ = ["ABOUT", "known_keys", "load", "parse", "preset_names", "read_preset"]
+__all__ = ["ABOUT", "known_keys", "load", "parse", "preset_names", "read_preset", "revise"]

@@ -17,7 +17,7 @@ from feal.errors import FealError
 from feal.federation.engines import ENGINES
 from feal.models import MODELS
 from feal.selection import STRATEGIES
-from feal.settings import Settings, Synthetic, flatten
+from feal.settings import OPERATIONAL, Settings, Synthetic, flatten
 
 
 def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -35,6 +35,27 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     build(flatten(content), source=f"preset {preset}")
     settings = build({**flatten(content), **flatten(overrides or {})}, source="the overrides")
     return _with_strategy_defaults(_with_dataset_defaults(_with_known_names(settings)))
+
+
+def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """A run's settings with other operational ones, by dotted names.
+
+    Raises:
+        FealError: a setting that decides what the run computes, an unknown one, a wrong type or range.
+
+    Example:
+        >>> revise(load("demo"), {"rounds": 9}).rounds
+        9
+    """
+    flat = {**flatten(settings.dump()), **changes}
+    new = build(flat, source="the overrides")
+    for key in changes:
+        if key not in OPERATIONAL:
+            allowed = ", ".join(OPERATIONAL)
+            raise FealError(
+                f"A run's {key} cannot change on resume, only {allowed} can: start a new run for that."
+            )
+    return _with_known_names(new)
 
 
 def _with_known_names(settings: Settings) -> Settings:

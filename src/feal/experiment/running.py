@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from feal.federation.engines import ENGINES
 from feal.federation.journal import Journal, State
 from feal.federation.progress import Silence, Watcher
 from feal.files import damaged, locked, write_json
-from feal.settings import Settings, flatten
+from feal.settings import OPERATIONAL, Settings, flatten
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,10 @@ class Result:
         return list(self.summary["rounds"])
 
 
-def start(settings: Settings, *, out: Path, watcher: Watcher | None = None) -> Result:
-    """Begin a run in an empty directory and carry it to its end.
+def start(settings: Settings, *, out: Path, wait: bool = False, watcher: Watcher | None = None) -> Result:
+    """Begin a run in an empty directory and carry it to its end, or until it waits for labels.
+
+    `wait` looks for labels again and again instead of ending as `waiting`.
 
     Raises:
         FealError: the directory is taken, the data do not fit, a site failed; what was done stays resumable.
@@ -52,7 +55,7 @@ def start(settings: Settings, *, out: Path, watcher: Watcher | None = None) -> R
     with locked(folder.path):
         try:
             folder.write_config(settings)
-            return _carry_on(folder, settings, data, watcher or Silence())
+            return _carry_on(folder, settings, data, watcher or Silence(), wait=wait)
         except FealError:
             # A run that could not even begin leaves nothing behind to be in the way of the next try.
             if not Journal(folder.path).begun():
@@ -60,8 +63,15 @@ def start(settings: Settings, *, out: Path, watcher: Watcher | None = None) -> R
             raise
 
 
-def resume(path: Path, *, rounds: int | None = None, watcher: Watcher | None = None) -> Result:
-    """Go on with a run where it was committed last; `rounds` extends it.
+def resume(
+    path: Path, *, settings: Settings | None = None, wait: bool = False, watcher: Watcher | None = None
+) -> Result:
+    """Go on with a run where it was committed last.
+
+    Args:
+        path: the run directory.
+        settings: the run's own with other operational ones, such as more rounds or another engine.
+        wait: look for labels again and again instead of ending as `waiting`.
 
     Raises:
         FealError: no run there, its configuration was changed, a file is damaged, another process is at work.
@@ -69,12 +79,13 @@ def resume(path: Path, *, rounds: int | None = None, watcher: Watcher | None = N
     folder = RunFolder(path)
     folder.read_config()
     with locked(path):
-        settings = settings_of(folder)
-        if rounds is not None:
-            settings = _extended(settings, rounds, path)
+        current = settings_of(folder)
+        if settings is not None:
+            _check_revision(current, settings, path)
             folder.write_config(settings)
-        data = locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump())
-        return _carry_on(folder, settings, data, watcher or Silence())
+            current = settings
+        data = locate(current.dataset, data=current.data, synthetic=current.synthetic.model_dump())
+        return _carry_on(folder, current, data, watcher or Silence(), wait=wait)
 
 
 def settings_of(folder: RunFolder) -> Settings:
@@ -91,17 +102,21 @@ def settings_of(folder: RunFolder) -> Settings:
     return settings
 
 
-def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watcher) -> Result:
-    engine = ENGINES.get(settings.engine)(data=data, folder=folder.sites, fresh=settings.fresh)
+def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watcher, *, wait: bool) -> Result:
+    engine = ENGINES.get(settings.engine)(data=data, folder=folder.sites, settings=settings)
     journal = Journal(folder.path)
-    coordinator = Coordinator(settings, engine=engine, journal=journal, watcher=watcher)
     try:
+        coordinator = Coordinator(settings, engine=engine, journal=journal, watcher=watcher)
         state = journal.recover() if journal.begun() else coordinator.begin()
         _write_summary(folder, settings, journal, state, "running")
         for committed in coordinator.proceed(state):
             state = committed
             if state.stage != "train" or state.step == 0:
                 _write_summary(folder, settings, journal, state, "running")
+            if state.stage == "waiting":
+                if not wait:
+                    break
+                time.sleep(settings.annotation.poll_seconds)
     finally:
         engine.close()
     return Result(folder.path, _write_summary(folder, settings, journal, state, state.stage))
@@ -123,19 +138,21 @@ def _for_task(settings: Settings, task: str) -> Settings:
     return settings.model_copy(update={"evidence": evidence})
 
 
-def _extended(settings: Settings, rounds: int, path: Path) -> Settings:
-    if rounds < settings.rounds:
+def _check_revision(current: Settings, new: Settings, path: Path) -> None:
+    if new.identity() != current.identity():
+        raise FealError(f"{path} was begun with other settings: start a new run for these.")
+    if new.rounds < current.rounds:
         raise FealError(
-            f"{path} is planned for {settings.rounds} rounds already: a run can be extended, not cut to {rounds}."
+            f"{path} is planned for {current.rounds} rounds already: "
+            f"a run can be extended, not cut to {new.rounds}."
         )
-    return settings.model_copy(update={"rounds": rounds})
 
 
 def _check_unchanged(folder: RunFolder, settings: Settings, recorded: Mapping[str, Any]) -> None:
     now, then = flatten(settings.dump()), flatten(recorded)
     changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
     for key in changed:
-        if key != "rounds":
+        if key not in OPERATIONAL:
             raise FealError(
                 f"{folder.config} was edited since the run began ({key}: {then.get(key)} became {now.get(key)}): "
                 "put it back, or start a new run."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from feal.annotation import ANNOTATORS
 from feal.data import PreparedSite
 from feal.errors import FealError
@@ -9,7 +11,7 @@ from feal.federation.querying import allowance
 from feal.settings import Settings
 
 
-def check_admission(site: PreparedSite, settings: Settings) -> None:
+def check_admission(site: PreparedSite, settings: Settings, *, folder: Path) -> None:
     """Refuse data that nothing can be learned from, before any work is done.
 
     Raises:
@@ -22,4 +24,5 @@ def check_admission(site: PreparedSite, settings: Settings) -> None:
         raise FealError(
             f"A budget of {settings.budget} of site {site.name}'s {samples} samples is no label at all: raise it."
         )
-    ANNOTATORS.get(settings.annotator)(site).check(allow_single_class=settings.allow_single_class)
+    annotator = ANNOTATORS.get(settings.annotator)(site, folder=folder)
+    annotator.check(allow_single_class=settings.allow_single_class)

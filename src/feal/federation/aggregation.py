@@ -11,7 +11,7 @@ def fedavg(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float
     """Average model states with weights: sum_k w_k state_k / sum_k w_k.
 
     Floating tensors, BatchNorm statistics included, are added in float64 in the given order and returned in
-    their own type; integer counters take the maximum.
+    their own type; integer counters take the maximum. One tensor of one state is looked at at a time.
 
     Args:
         states: state dicts with the same names and shapes; each may read its tensors lazily.
@@ -29,18 +29,21 @@ def fedavg(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float
     # A state that does not count is not looked at: it may hold anything.
     states = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
     shares = [weight / total for weight in weights if weight > 0]
-    return {name: _average(name, [state[name] for state in states], shares) for name in sorted(states[0])}
+    return {name: _average(name, states, shares) for name in sorted(states[0])}
 
 
-def _average(name: str, tensors: Sequence[torch.Tensor], shares: Sequence[float]) -> torch.Tensor:
-    first = tensors[0]
-    if any(tensor.shape != first.shape for tensor in tensors):
-        raise ValueError(f"states differ in the shape of {name}: {[tuple(t.shape) for t in tensors]}")
-    if not first.is_floating_point():
-        return torch.stack(list(tensors)).amax(0)
-    result = torch.zeros_like(first, dtype=torch.float64)
-    for tensor, share in zip(tensors, shares, strict=True):
-        result.add_(tensor.detach().to(torch.float64), alpha=share)
+def _average(name: str, states: Sequence[Mapping[str, torch.Tensor]], shares: Sequence[float]) -> torch.Tensor:
+    first = states[0][name]
+    floating = first.is_floating_point()
+    result = torch.zeros_like(first, dtype=torch.float64) if floating else first.clone()
+    for state, share in zip(states, shares, strict=True):
+        tensor = state[name].detach()
+        if tensor.shape != first.shape:
+            raise ValueError(f"states differ in the shape of {name}: {tuple(first.shape)}, {tuple(tensor.shape)}")
+        if floating:
+            result.add_(tensor.to(torch.float64), alpha=share)
+        else:
+            torch.maximum(result, tensor, out=result)
     return result.to(first.dtype)
 
 

@@ -13,9 +13,11 @@ from feal.errors import FealError
 from feal.federation import messages
 from feal.federation.aggregation import fedavg
 from feal.federation.engines import Engine
+from feal.federation.exchange import Exchange, Replies
 from feal.federation.journal import Closing, Journal, State, Weights
 from feal.federation.progress import Watcher
 from feal.federation.querying import label_limit
+from feal.federation.spool import Spool
 from feal.federation.statistics import diagnostics, metrics
 from feal.models import build_model
 from feal.randomness import Address
@@ -30,20 +32,22 @@ class Coordinator:
 
     def __init__(self, settings: Settings, *, engine: Engine, journal: Journal, watcher: Watcher) -> None:
         self._settings = settings
-        self._engine = engine
         self._journal = journal
         self._watcher = watcher
+        self._spool = Spool(journal.folder / "spool")
+        self._exchange = Exchange(
+            engine=engine, spool=self._spool, watcher=watcher, timeout=settings.round_timeout
+        )
         self._sites = engine.sites()
+        self._joined: dict[str, messages.JoinReply] = {}
         self._run = settings.identity()
-        self._task = ""
-        self._said: set[str] = set()
 
     def begin(self) -> State:
         """Commit the start of a run: the sites fit together, and the initial weights are drawn."""
-        replies = self.join()
-        if self._settings.initial == "given" and not any(reply.given for reply in replies.values()):
+        self.join()
+        if self._settings.initial == "given" and not any(reply.given for reply in self._joined.values()):
             raise FealError("No site has a label to begin with: give some, or begin with initial=random.")
-        first = next(iter(replies.values()))
+        first = next(iter(self._joined.values()))
         Address(seed=self._settings.seed, purpose="initial weights").seed_torch()
         network = build_model(
             self._settings.model,
@@ -53,39 +57,39 @@ class Coordinator:
             height=first.height,
             width=first.width,
         )
-        state = State(configuration=self._settings.dump(), task=first.task)
+        facts = first.model_dump(include={"classes", "channels", "height", "width", "dtype"})
+        state = State(configuration=self._settings.dump(), task=first.task, facts=facts)
         return self._journal.begin(state, network.state_dict())
 
-    def join(self) -> dict[str, messages.JoinReply]:
-        """Introduce the run to every site and check that they fit together."""
+    def join(self, state: State | None = None) -> None:
+        """Introduce the run to every site and check that they fit together.
+
+        Raises:
+            FealError: too few sites are there and fit.
+        """
         quorum = self._settings.quorum
         if quorum is not None and quorum > len(self._sites):
             raise FealError(f"A quorum of {quorum} is more than the {len(self._sites)} sites there are: lower it.")
-        request = messages.Join(run=self._run, configuration=self._settings.dump(), version=VERSION)
-        replies = self._ask(request, self._sites, messages.JoinReply, doing="joining")
-        first = next(iter(replies.values()))
-        for site, reply in replies.items():
-            if _kind(reply) != _kind(first):
-                raise FealError(
-                    f"Sites {first.site} and {site} differ in task, classes or image size: prepare them alike."
-                )
-        self._task = first.task
-        return replies
+        self._admit(self._sites, state, wanted=self._wanted())
 
     def proceed(self, state: State) -> Iterator[State]:
-        """Go on until the run is finished or waits for labels, giving every state that was committed."""
-        replies = self.join()
-        self._check_labels_are_there(state, replies)
+        """Go on until the run is finished, giving every state that was committed.
+
+        A run that waits for labels gives a `waiting` state for every look that did not find enough of them; to
+        go on is to look again.
+        """
+        self._spool.clear()
+        self.join(state)
         state = self._reopened(state)
-        self._watcher.joined(replies, round=state.round, step=state.step)
+        self._watcher.joined(self._joined, round=state.round, step=state.step)
         if state.stage == "close" and state.round == 0:
-            self._warn_of_small_pools(replies)
-        if state.stage == "waiting":
-            state = self._collect(state)
-            yield state
-        while state.stage in ("train", "close"):
-            state = self._train(state) if state.stage == "train" else self._close(state)
-            yield state
+            self._warn_of_small_pools()
+        while state.stage != "finished":
+            state = self._caught_up(state)
+            state = {"train": self._train, "close": self._close, "waiting": self._collect}[state.stage](state)
+            # Looked at once more after a round was closed: after a kill answers may lie there already.
+            if state.stage != "waiting" or state.polls:
+                yield state
 
     def _reopened(self, state: State) -> State:
         """A finished run whose rounds were raised goes back to the end of its last round, now to ask."""
@@ -94,18 +98,22 @@ class Coordinator:
         # Committed at once: the log is about to be written over from there on.
         return self._journal.commit(replace(state, stage="close", log_bytes=state.round_bytes))
 
-    def _check_labels_are_there(self, state: State, replies: Mapping[str, messages.JoinReply]) -> None:
-        """A site may know of more labels than were counted here, after a kill, but never of fewer."""
-        for site, reply in replies.items():
-            counted = state.labels.get(site, 0)
-            if reply.labelled < counted:
-                raise FealError(
-                    f"Site {site} has {reply.labelled} labels where {counted} were counted: "
-                    "put its site.sqlite back from a copy, or start a new run."
-                )
+    def _admit(self, sites: Sequence[str], state: State | None, *, wanted: int) -> None:
+        request = messages.Join(run=self._run, configuration=self._settings.dump(), version=VERSION)
+        replies = self._exchange.ask(request, sites, messages.JoinReply, doing="joining", classes=0)
+        fitting: dict[str, messages.JoinReply] = {}
+        left_out = dict(replies.left_out)
+        for site, reply in replies.good.items():
+            first = next(iter({**self._joined, **fitting}.values()), reply)
+            problem = _unfit(reply, first=first, counted=state.labels.get(site, 0) if state is not None else 0)
+            if problem:
+                left_out[site] = problem
+            else:
+                fitting[site] = reply
+        self._exchange.require(Replies(good=fitting, left_out=left_out), wanted)
+        self._joined = dict(sorted({**self._joined, **fitting}.items()))
 
     def _train(self, state: State) -> State:
-        state = self._caught_up(state)
         last = state.step + 1 == self._settings.communication_rounds
         every = self._settings.evaluate_every
         weights = self._journal.weights(state, state.current)
@@ -117,27 +125,23 @@ class Coordinator:
             class_counts=self._total_counts(state),
             evaluate=bool(every) and state.step > 0 and state.step % every == 0,
         )
-        participants = self._sites if last else self._participants(state)
-        present = [site for site in participants if site not in state.missed]
-        replies = self._ask(request, present, messages.TrainReply, doing="training")
-        averaged = self._average(weights, replies)
-        losses = {site: reply.loss for site, reply in replies.items()}
+        order = self._order(state)
+        replies = self._trained(request, state, order=order, wanted=len(order) if last else self._share(order))
+        averaged = self._average(weights, replies.good)
+        losses = {site: reply.loss for site, reply in replies.good.items()}
         event: dict[str, Any] = {"event": "step", "round": state.round, "step": state.step, "loss": losses}
         if request.evaluate:
-            event["metrics"] = metrics(self._task, {site: reply.statistics for site, reply in replies.items()})
+            by_site = {site: reply.statistics for site, reply in replies.good.items()}
+            event["metrics"] = metrics(state.task, by_site)
         name = f"round-{state.round:03}" + ("" if last else f"-step-{state.step + 1:03}")
-        committed = self._journal.commit(
-            replace(
-                state,
-                stage="close" if last else "train",
-                step=state.step + 1,
-                class_counts=_updated(state.class_counts, replies),
-                labels=_labels(state.labels, replies),
-                seconds=_add_seconds(state.seconds, replies),
-            ),
-            weights=(name, averaged),
-            events=[event],
+        after = replace(
+            self._counted(state, replies),
+            stage="close" if last else "train",
+            step=state.step + 1,
+            seconds=_add_seconds(state.seconds, replies.good),
         )
+        committed = self._journal.commit(after, weights=(name, averaged), events=[*replies.events, event])
+        self._spool.clear()
         self._watcher.stepped(round=state.round, step=state.step, losses=losses)
         return committed
 
@@ -148,114 +152,151 @@ class Coordinator:
             ask=state.round < self._settings.rounds,
         )
         doing = "selecting" if closing.ask else "evaluating"
-        present = [site for site in self._sites if site not in state.missed]
-        replies = self._ask(self._request(state, closing), present, messages.CloseRoundReply, doing=doing)
-        record = self._record(state, replies) if state.round else None
-        notes = _evidence_notes(state.round, replies) if self._settings.loss == "evidential" else []
-        events = [*([record] if record else []), *({"event": "note", "note": note} for note in notes)]
-        waiting = any(reply.pending for reply in replies.values())
-        after = replace(
-            state,
-            class_counts=_updated(state.class_counts, replies),
-            labels=_labels(state.labels, replies),
-            round_bytes=state.log_bytes,
-            missed={site: (*state.missed.get(site, ()), closing) for site in self._sites if site not in replies},
-        )
-        committed = self._journal.commit(self._next(after, waiting=waiting), events=events)
+        request = self._request(state, closing)
+        replies = self._ask(request, messages.CloseRoundReply, state, doing=doing)
+        after = self._counted(state, replies)
+        record = self._record(after, state.labels, replies.good) if state.round else None
+        notes = _evidence_notes(state.round, replies.good) if self._settings.loss == "evidential" else []
+        events = [
+            *replies.events,
+            *([record] if record else []),
+            *({"event": "note", "note": note} for note in notes),
+        ]
+        missed = {site: (*state.missed.get(site, ()), closing) for site in self._sites if site not in replies.good}
+        after = replace(after, round_bytes=state.log_bytes, missed=missed)
+        enough = not closing.ask or self._enough(replies.good)
+        committed = self._journal.commit(self._next(after, enough=enough), events=events)
         for note in notes:
             self._watcher.note(note)
         if record is not None:
             self._watcher.closed(record)
+        self._say_refusals(replies.good)
         return committed
 
-    def _next(self, state: State, *, waiting: bool) -> State:
+    def _next(self, state: State, *, enough: bool) -> State:
         """After a round is closed: wait for its labels, begin the next, or be finished."""
-        if waiting:
+        if not enough:
             return replace(state, stage="waiting")
         if state.round >= self._settings.rounds:
             return replace(state, stage="finished")
         anew = self._settings.restart or state.round == 0
         current = "initial" if anew else state.current
-        return replace(state, stage="train", round=state.round + 1, step=0, polls=0, current=current, seconds={})
+        return replace(
+            state,
+            stage="train",
+            round=state.round + 1,
+            step=0,
+            polls=0,
+            current=current,
+            seconds={},
+            left_out={},
+        )
 
     def _request(self, state: State, closing: Closing) -> messages.CloseRound:
         weights = self._journal.weights(state, f"round-{closing.round:03}") if closing.round else None
         return messages.CloseRound(run=self._run, weights=weights, **asdict(closing))
 
     def _caught_up(self, state: State) -> State:
-        """A site that was absent at the end of a round gets that same message before any other."""
-        for site in sorted(state.missed):
-            for closing in state.missed[site]:
-                request = self._request(state, closing)
-                replies = self._ask(request, [site], messages.CloseRoundReply, doing="catching up", quorum=0)
-                if not replies:
-                    break
-                left = {**state.missed, site: state.missed[site][1:]}
-                state = self._journal.commit(
-                    replace(
-                        state,
-                        missed={name: rest for name, rest in left.items() if rest},
-                        class_counts=_updated(state.class_counts, replies),
-                        labels=_labels(state.labels, replies),
-                    )
-                )
+        """A site that was absent joins, and gets each end of a round that it missed, before any other message."""
+        absent = [site for site in self._sites if site not in self._joined]
+        if absent:
+            self._admit(absent, state, wanted=0)
+        for closing in _in_order(state.missed):
+            behind = [site for site, missed in state.missed.items() if missed and missed[0] == closing]
+            replies = self._exchange.ask(
+                self._request(state, closing),
+                [site for site in behind if site in self._joined],
+                messages.CloseRoundReply,
+                doing="catching up",
+                classes=self._classes(state),
+            )
+            self._exchange.require(replies, 0)
+            if not replies.good:
+                continue
+            left = {
+                site: entries[1:] if site in replies.good else entries for site, entries in state.missed.items()
+            }
+            missed = {site: entries for site, entries in left.items() if entries}
+            # Who is still away is counted when the message that is due now is sent.
+            state = self._journal.commit(replace(self._counted(state, Replies(good=replies.good)), missed=missed))
         return state
 
     def _collect(self, state: State) -> State:
         request = messages.Labels(run=self._run, round=state.round, step=state.polls + 1)
-        replies = self._ask(request, self._sites, messages.LabelsReply, doing="collecting labels")
-        waiting = any(reply.pending for reply in replies.values())
-        after = replace(
-            state,
-            polls=state.polls + 1,
-            class_counts=_updated(state.class_counts, replies),
-            labels=_labels(state.labels, replies),
-        )
-        return self._journal.commit(self._next(after, waiting=waiting))
+        replies = self._ask(request, messages.LabelsReply, state, doing="collecting labels")
+        after = replace(self._counted(state, replies), polls=state.polls + 1)
+        enough = self._enough(replies.good)
+        committed = self._journal.commit(self._next(after, enough=enough), events=replies.events)
+        self._say_refusals(replies.good)
+        self._watcher.collected(replies.good, round=state.round + 1, enough=enough)
+        return committed
+
+    def _say_refusals(self, replies: Mapping[str, messages.CloseRoundReply | messages.LabelsReply]) -> None:
+        for site, reply in replies.items():
+            if reply.refused:
+                self._exchange.say(
+                    f"Site {site} refused {reply.refused} answers: its annotation/refused.csv says which and why."
+                )
+
+    def _enough(self, replies: Mapping[str, messages.CloseRoundReply | messages.LabelsReply]) -> bool:
+        """Whether as many sites as the quorum wants have as many answers as `annotation.min_share` wants."""
+        share = self._settings.annotation.min_share
+        ready = [
+            reply.asked - reply.pending >= math.ceil(round(share * reply.asked, 9)) for reply in replies.values()
+        ]
+        return sum(ready) >= self._wanted()
+
+    def _wanted(self) -> int:
+        return self._settings.quorum or len(self._sites)
 
     def _ask(
-        self,
-        request: messages.Request,
-        sites: Sequence[str],
-        expected: type[AnyReply],
-        *,
-        doing: str,
-        quorum: int | None = None,
-    ) -> dict[str, AnyReply]:
-        """Send a request and gather the good replies, in the order of site names; too few end the run."""
-        request = messages.seal(request)
-        replies: dict[str, AnyReply] = {}
-        failures: list[str] = []
-        for site, data in self._engine.deliver(messages.encode(request), sites):
-            reply = messages.decode_reply(data)
-            loss = reply.loss if isinstance(reply, messages.TrainReply) else None
-            self._watcher.answered(round=request.round, step=request.step, site=site, doing=doing, loss=loss)
-            if not isinstance(reply, expected) or reply.key != request.key or reply.site != site:
-                failures.append(f"Site {site} sent a reply to something else.")
-            elif reply.status == "failed":
-                failures.append(self._engine.explain(site, reply.reason))
-            else:
-                replies[site] = reply
-        self._check_quorum(len(replies), len(sites), quorum, failures)
-        return {site: replies[site] for site in sorted(replies)}
+        self, request: messages.Request, expected: type[AnyReply], state: State, *, doing: str
+    ) -> Replies[AnyReply]:
+        """Put a request to every site that can take it; the quorum must answer."""
+        present = self._present(state)
+        replies = self._exchange.ask(request, present, expected, doing=doing, classes=self._classes(state))
+        return self._exchange.require(replies + self._absent(self._sites, present), self._wanted())
 
-    def _check_quorum(self, good: int, asked: int, quorum: int | None, failures: Sequence[str]) -> None:
-        wanted = self._settings.quorum or len(self._sites) if quorum is None else quorum
-        if good < min(asked, wanted):
-            raise FealError(failures[0])
-        for failure in failures:
-            if failure not in self._said:
-                self._said.add(failure)
-                self._watcher.note(f"Left out: {failure}")
+    def _trained(
+        self, request: messages.Train, state: State, *, order: Sequence[str], wanted: int
+    ) -> Replies[messages.TrainReply]:
+        """Have as many sites train as are wanted, in the order drawn; the next stands in for one that fails."""
+        tolerated = len(self._sites) - self._wanted()
+        needed = max(1, wanted - tolerated)
+        present = [site for site in order if site in self._present(state)]
+        replies: Replies[messages.TrainReply] = self._absent(order[:wanted], present)
+        while present and len(replies.good) < wanted and len(replies.left_out) <= tolerated:
+            count = wanted - len(replies.good)
+            wave, present = sorted(present[:count]), present[count:]
+            replies += self._exchange.ask(
+                request, wave, messages.TrainReply, doing="training", classes=self._classes(state)
+            )
+        return self._exchange.require(replies, needed)
 
-    def _participants(self, state: State) -> list[str]:
-        wanted = max(1, math.ceil(round(self._settings.participation * len(self._sites), 9)))
+    def _present(self, state: State) -> list[str]:
+        """Sites that have joined and missed no end of a round."""
+        return [site for site in self._sites if site in self._joined and site not in state.missed]
+
+    def _absent(self, sites: Sequence[str], present: Sequence[str]) -> Replies[Any]:
+        absent = {
+            site: f"Site {site} has not caught up with the run yet." for site in sites if site not in present
+        }
+        return Replies(good={}, left_out=absent)
+
+    def _classes(self, state: State) -> int:
+        return len(state.facts["classes"])
+
+    def _order(self, state: State) -> list[str]:
+        """All sites in the order in which they are drawn for a communication round."""
         address = Address(seed=self._settings.seed, purpose="participation", round=state.round, step=state.step)
-        drawn = torch.randperm(len(self._sites), generator=address.generator())[:wanted]
-        return sorted(self._sites[index] for index in drawn.tolist())
+        drawn = torch.randperm(len(self._sites), generator=address.generator())
+        return [self._sites[index] for index in drawn.tolist()]
+
+    def _share(self, sites: Sequence[str]) -> int:
+        return max(1, math.ceil(round(self._settings.participation * len(sites), 9)))
 
     def _average(self, before: Weights, replies: Mapping[str, messages.TrainReply]) -> Weights:
-        trained = [reply for reply in replies.values() if reply.weights is not None]
+        trained = [reply for reply in replies.values() if reply.weights is not None and reply.labelled]
         if not trained:
             return before
         return fedavg([reply.weights or {} for reply in trained], [reply.labelled for reply in trained])
@@ -264,26 +305,42 @@ class Coordinator:
         shared = [counts for counts in state.class_counts.values() if counts is not None]
         return [sum(column) for column in zip(*shared, strict=True)] if shared else None
 
-    def _record(self, state: State, replies: Mapping[str, messages.CloseRoundReply]) -> dict[str, Any]:
+    def _counted(self, state: State, replies: Replies[Any]) -> State:
+        """The state with what the replies say of labels, and with one more for every site that was left out."""
+        good: Mapping[str, messages.TrainReply | messages.CloseRoundReply | messages.LabelsReply] = replies.good
+        left_out = {**state.left_out}
+        for site in replies.left_out:
+            left_out[site] = left_out.get(site, 0) + 1
+        return replace(
+            state,
+            class_counts={**state.class_counts, **{site: reply.class_counts for site, reply in good.items()}},
+            labels={**state.labels, **{site: reply.labelled for site, reply in good.items()}},
+            left_out=left_out,
+        )
+
+    def _record(
+        self, state: State, labels: Mapping[str, int], replies: Mapping[str, messages.CloseRoundReply]
+    ) -> dict[str, Any]:
         by_site = {site: reply.statistics for site, reply in replies.items()}
         selection = {
-            site: reply.model_dump(include={"local_model", "asked", "answered", "pending", "rejected", "filled"})
+            site: reply.model_dump(include={"local_model", "asked", "pending", "rejected", "filled"})
             for site, reply in replies.items()
         }
         return {
             "event": "round",
             "round": state.round,
-            "labels": dict(state.labels),
-            "metrics": metrics(self._task, by_site),
-            "diagnostics": {**diagnostics(self._task, by_site), "selection": selection},
+            "labels": dict(labels),
+            "metrics": metrics(state.task, by_site),
+            "diagnostics": {**diagnostics(state.task, by_site), "selection": selection},
+            "left_out": dict(sorted(state.left_out.items())),
             "energy": {site: statistics.energy for site, statistics in by_site.items() if statistics},
             "seconds": _add_seconds(state.seconds, replies),
         }
 
-    def _warn_of_small_pools(self, replies: Mapping[str, messages.JoinReply]) -> None:
+    def _warn_of_small_pools(self) -> None:
         """Say where the budget is more than a site can give."""
         budget = self._settings.budget
-        for site, reply in replies.items():
+        for site, reply in self._joined.items():
             limit = label_limit(self._settings, samples=reply.pool)
             if budget > limit:
                 self._watcher.note(
@@ -296,18 +353,25 @@ def _kind(reply: messages.JoinReply) -> tuple[object, ...]:
     return reply.task, reply.classes, reply.channels, reply.height, reply.width
 
 
-def _updated(
-    before: Mapping[str, Sequence[int] | None],
-    replies: Mapping[str, messages.TrainReply | messages.CloseRoundReply | messages.LabelsReply],
-) -> dict[str, Sequence[int] | None]:
-    return {**before, **{site: reply.class_counts for site, reply in replies.items()}}
+def _unfit(reply: messages.JoinReply, *, first: messages.JoinReply, counted: int) -> str:
+    """Why a site cannot take part, in a sentence."""
+    if _kind(reply) != _kind(first):
+        return f"Sites {first.site} and {reply.site} differ in task, classes or image size: prepare them alike."
+    # A site may know of more labels than were counted, after a kill, but never of fewer.
+    if reply.labelled < counted:
+        return (
+            f"Site {reply.site} has {reply.labelled} labels where {counted} were counted: "
+            "put its site.sqlite back from a copy, or start a new run."
+        )
+    return ""
 
 
-def _labels(
-    before: Mapping[str, int],
-    replies: Mapping[str, messages.TrainReply | messages.CloseRoundReply | messages.LabelsReply],
-) -> dict[str, int]:
-    return {**before, **{site: reply.labelled for site, reply in replies.items()}}
+def _in_order(missed: Mapping[str, Sequence[Closing]]) -> list[Closing]:
+    """Every end of a round that anybody missed, once, the oldest first."""
+    entries: list[Closing] = []
+    for closings in missed.values():
+        entries += [closing for closing in closings if closing not in entries]
+    return sorted(entries, key=lambda closing: (closing.round, closing.ask))
 
 
 def _add_seconds(before: Mapping[str, float], replies: Mapping[str, messages.Reply]) -> dict[str, float]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from feal.annotation import ANNOTATORS, Annotator, Answer, Query, as_label
+from feal.annotation import ANNOTATORS, Annotator, Answer, Draw, Query, as_label
 from feal.data import PreparedSet, open_truth
 from feal.federation import messages
 from feal.federation.evaluation import evaluate
-from feal.federation.labelled import answered_counts, class_counts, targets
+from feal.federation.labelled import class_counts, targets
 from feal.federation.objective import objective
 from feal.federation.pool import Pool
 from feal.federation.querying import Selected, allowance, select, select_first
@@ -124,83 +126,85 @@ class Duties:
             return self._ask_first(request, context)
         networks: dict[Role, Network] = {"global": self._network(request.weights)}
         networks["local"] = self._local_network() or networks["global"]
+        own = networks["local"] is not networks["global"]
         statistics = self._evaluate(networks["global"], context)
         choice = self._select(request, context, networks)
-        queries = self._queries(choice, request)
-        answers = self._annotator().ask(queries)
-        own = networks["local"] is not networks["global"]
-        return self._asked(
-            request,
-            context,
-            choice,
-            queries,
-            answers,
+        reply = messages.CloseRoundReply(
+            key=request.key,
+            site=self._name,
             statistics=statistics,
-            local="own" if own else "global",
+            local_model="own" if own else "global",
+            rejected=choice.counts.get("rejected", 0),
+            filled=choice.counts.get("filled", 0),
         )
+        draw = partial(self._draw, networks["global"]) if context.task == "segmentation" else None
+        return self._asked(request, reply, choice, draw=draw)
 
     def _ask_first(self, request: messages.CloseRound, context: Context) -> Done:
         """The labels that a run begins with: uniform, or those that came with the data."""
         train_ids = self._site.ids("train").tolist()
+        reply = messages.CloseRoundReply(key=request.key, site=self._name)
         if self._settings.initial == "given":
             given = self._site.ids("train")[self._site.given("train")].tolist()
             choice = Choice(ids=given, parts={"score": torch.zeros(len(given), dtype=torch.float64)})
-            queries = self._queries(choice, request)
             labels = open_truth(self._site).of(given).numpy()
             answers = [
                 Answer(sample=sample, label=as_label(label), by="given")
                 for sample, label in zip(given, labels, strict=True)
             ]
-        else:
-            budget = allowance(self._settings, samples=len(train_ids), asked=0)
-            address = self._address("first labels", request)
-            choice = select_first(train_ids, context, budget=budget, address=address)
-            queries = self._queries(choice, request)
-            answers = self._annotator().ask(queries)
-        return self._asked(request, context, choice, queries, answers, statistics=None, local="none")
+            self._record(request, choice)
+            return Done(reply=reply, queries=self._queries(choice, request), answers=answers)
+        budget = allowance(self._settings, samples=len(train_ids), asked=0)
+        choice = select_first(train_ids, context, budget=budget, address=self._address("first labels", request))
+        return self._asked(request, reply, choice, draw=None)
 
     def _asked(
-        self,
-        request: messages.CloseRound,
-        context: Context,
-        choice: Choice,
-        queries: Sequence[Query],
-        answers: Sequence[Answer],
-        *,
-        statistics: Statistics | None,
-        local: Literal["own", "global", "none"],
+        self, request: messages.CloseRound, reply: messages.CloseRoundReply, choice: Choice, *, draw: Draw | None
     ) -> Done:
+        """Put the choice to the annotator and take in the answers that are there, to any question."""
+        queries = self._queries(choice, request)
         if request.ask:
-            write_choice(self._folder / "selections" / f"round-{request.round + 1:03}.csv", choice)
-        reply = messages.CloseRoundReply(
-            key=request.key,
-            site=self._name,
-            statistics=statistics,
-            labelled=len(self._store.labelled()) + len(answers),
-            class_counts=self._shared(context.site_counts + answered_counts(answers, context.classes)),
-            local_model=local,
-            asked=len(queries),
-            answered=len(answers),
-            pending=len(self._store.pending()) + len(queries) - len(answers),
-            rejected=choice.counts.get("rejected", 0),
-            filled=choice.counts.get("filled", 0),
-            seconds=self._seconds,
-        )
+            self._record(request, choice)
+            with self._timed("ask"):
+                self._annotator().ask(queries, draw=draw)
+        answers, refused = self._gather(queries)
+        reply = reply.model_copy(update={"refused": refused, "seconds": self._seconds})
         return Done(reply=reply, queries=queries, answers=answers)
 
+    def _record(self, request: messages.CloseRound, choice: Choice) -> None:
+        write_choice(self._folder / "selections" / f"round-{request.round + 1:03}.csv", choice)
+
     def _collect(self, request: messages.Labels) -> Done:
-        pending = self._store.pending()
-        answers = self._annotator().poll(pending)
-        context = self._context(None)
-        reply = messages.LabelsReply(
-            key=request.key,
-            site=self._name,
-            labelled=len(self._store.labelled()) + len(answers),
-            class_counts=self._shared(context.site_counts + answered_counts(answers, context.classes)),
-            answered=len(answers),
-            pending=len(pending) - len(answers),
+        answers, refused = self._gather([])
+        return Done(reply=messages.LabelsReply(key=request.key, site=self._name, refused=refused), answers=answers)
+
+    def _gather(self, queries: Sequence[Query]) -> tuple[list[Answer], int]:
+        """Answers that say something new, and the number of those that are refused."""
+        pending = [*self._store.pending(), *(query.sample for query in queries)]
+        gathered = self._annotator().poll(pending=pending, answered=self._store.answered())
+        return self._store.changed(gathered.answers), len(gathered.refusals)
+
+    def counted(self, request: messages.Request, reply: messages.Reply) -> messages.Reply:
+        """The reply with how labelling stands, once its queries and answers are stored."""
+        if not isinstance(reply, messages.CloseRoundReply | messages.LabelsReply):
+            return reply
+        asked, pending = self._store.question(request.round + 1)
+        counts = class_counts(self._store, self._set.task, len(self._set.classes))
+        return reply.model_copy(
+            update={
+                "labelled": len(self._store.labelled()),
+                "class_counts": self._shared(counts),
+                "asked": asked,
+                "pending": pending,
+                "declined": self._store.declined(),
+            }
         )
-        return Done(reply=reply, answers=answers)
+
+    def _draw(self, network: Network, ids: Sequence[str]) -> NDArray[np.uint8]:
+        """The model's own masks [n, height, width], for people to correct."""
+        with torch.no_grad():
+            masks: NDArray[np.uint8] = network.eval()(self._images(ids)).argmax(1).to(torch.uint8).cpu().numpy()
+        return masks
 
     def _select(self, request: messages.CloseRound, context: Context, networks: dict[Role, Network]) -> Choice:
         train_ids = self._site.ids("train").tolist()
@@ -261,9 +265,9 @@ class Duties:
         return images.to(self._device, memory_format=torch.channels_last)
 
     def _annotator(self) -> Annotator:
-        return ANNOTATORS.get(self._settings.annotator)(self._site)
+        return ANNOTATORS.get(self._settings.annotator)(self._site, folder=self._folder)
 
-    def _network(self, weights: dict[str, torch.Tensor]) -> Network:
+    def _network(self, weights: Mapping[str, torch.Tensor]) -> Network:
         network = build_model(
             self._settings.model,
             task=self._set.task,

@@ -36,6 +36,8 @@ class State:
 
     configuration: dict[str, Any]
     task: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the sites' images are: classes, channels, height, width, dtype."""
     stage: Stage = "close"
     """What is next: close `round`, train `step` of `round`, or gather the labels that `round` asked for."""
     round: int = 0
@@ -49,6 +51,8 @@ class State:
     labels: Mapping[str, int] = field(default_factory=dict)
     missed: Mapping[str, Sequence[Closing]] = field(default_factory=dict)
     """Ends of rounds that a site was absent at; it gets them first when it returns."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many of the round's messages each site gave no usable reply to."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Time spent in the round's training so far, by phase."""
     log_bytes: int = 0

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from feal.annotation import Answer
 from feal.federation.store import Store
 from feal.settings import Task
 
@@ -27,14 +24,6 @@ def class_counts(store: Store, task: Task, classes: int) -> torch.Tensor:
     total = torch.zeros(classes, dtype=torch.float64)
     for mask in store.masks():
         total += _count(mask, classes)
-    return total
-
-
-def answered_counts(answers: Sequence[Answer], classes: int) -> torch.Tensor:
-    """The same of answers that are not stored yet."""
-    total = torch.zeros(classes, dtype=torch.float64)
-    for answer in answers:
-        total += _count(np.asarray(answer.label), classes)
     return total
 
 

@@ -1,7 +1,6 @@
 """The four messages: the only things that cross a site's border, as bytes on every engine.
 
-A message is a safetensors file whose metadata holds its fields as JSON, so a reply that was spooled to disk
-can be read tensor by tensor.
+A message is a safetensors file whose metadata holds its fields as JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as decode_tensors
 from safetensors.torch import save as encode_tensors
@@ -23,16 +22,23 @@ from feal.settings import Task
 
 PROTOCOL = 1
 Seconds = Annotated[float, Field(ge=0)]
+Number = Annotated[int, Field(ge=0)]
 
 
 class Message(BaseModel):
     """Fields that travel as JSON, and possibly a model's weights that travel as tensors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
     kind: ClassVar[str]
     carries_weights: ClassVar[bool] = False
-    weights: dict[str, torch.Tensor] | None = Field(None, description="a model's parameters and buffers")
+    weights: Mapping[str, torch.Tensor] | None = Field(None, description="a model's parameters and buffers")
+    _unexpected: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def unexpected(self) -> tuple[str, ...]:
+        """Names of fields that came along and mean nothing here."""
+        return self._unexpected
 
 
 class Request(Message):
@@ -98,13 +104,14 @@ class JoinReply(Reply):
     version: str = Field("", description="software version of the site")
     task: Task = Field("classification", description="classification or segmentation")
     classes: list[str] = Field([], description="names of the classes")
-    channels: int = Field(0, description="channels of an image")
-    height: int = Field(0, description="height of an image")
-    width: int = Field(0, description="width of an image")
-    pool: int = Field(0, description="number of training samples")
-    test: int = Field(0, description="number of test samples")
-    given: int = Field(0, description="number of training samples whose labels came with the data")
-    labelled: int = Field(0, description="number of labelled samples")
+    channels: Number = Field(0, description="channels of an image")
+    height: Number = Field(0, description="height of an image")
+    width: Number = Field(0, description="width of an image")
+    dtype: str = Field("uint8", description="how a pixel is stored, which says how it is scaled")
+    pool: Number = Field(0, description="number of training samples")
+    test: Number = Field(0, description="number of test samples")
+    given: Number = Field(0, description="number of training samples whose labels came with the data")
+    labelled: Number = Field(0, description="number of labelled samples")
 
 
 class TrainReply(Reply):
@@ -112,7 +119,7 @@ class TrainReply(Reply):
 
     kind: ClassVar[str] = "train"
     carries_weights: ClassVar[bool] = True
-    labelled: int = Field(0, description="number of labelled samples: the weight in the average")
+    labelled: Number = Field(0, description="number of labelled samples: the weight in the average")
     class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
     loss: float | None = Field(None, description="mean training loss of the last local epoch")
     statistics: Statistics | None = Field(None, description="figures of the weights that came, if asked for")
@@ -125,27 +132,29 @@ class CloseRoundReply(Reply):
     statistics: Statistics | None = Field(
         None, description="figures of the final weights; none without a test part"
     )
-    labelled: int = Field(0, description="number of labelled samples")
+    labelled: Number = Field(0, description="number of labelled samples")
     class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
     local_model: Literal["own", "global", "none"] = Field(
         "none", description="whose weights stood in as the local model: global where the site never trained"
     )
-    asked: int = Field(0, description="samples asked for")
-    answered: int = Field(0, description="of these, labelled at once")
-    pending: int = Field(0, description="labels still awaited")
-    rejected: int = Field(0, description="candidates that the strategy passed over for diversity")
-    filled: int = Field(0, description="samples taken only because the strategy ran short")
+    asked: Number = Field(0, description="samples of the last question")
+    pending: Number = Field(0, description="of these, answers still awaited")
+    declined: Number = Field(0, description="samples that annotators could not label, of all questions")
+    refused: Number = Field(0, description="answers that were not acceptable")
+    rejected: Number = Field(0, description="candidates that the strategy passed over for diversity")
+    filled: Number = Field(0, description="samples taken only because the strategy ran short")
 
 
 class LabelsReply(Reply):
     """How labelling stands."""
 
     kind: ClassVar[str] = "labels"
-    labelled: int = Field(0, description="number of labelled samples")
+    labelled: Number = Field(0, description="number of labelled samples")
     class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
-    answered: int = Field(0, description="labels that arrived since the last question")
-    pending: int = Field(0, description="labels still awaited")
-    refused: int = Field(0, description="answers that were not acceptable")
+    asked: Number = Field(0, description="samples of the last question")
+    pending: Number = Field(0, description="of these, answers still awaited")
+    declined: Number = Field(0, description="samples that annotators could not label, of all questions")
+    refused: Number = Field(0, description="answers that were not acceptable")
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -194,21 +203,46 @@ def encode(message: Message) -> bytes:
 
 def decode_request(data: bytes) -> Request:
     """A request from its bytes; anything else is a `FealError`."""
-    return _decode(data, REQUESTS)
+    kind, fields, weights = _content(data, REQUESTS)
+    return _message(kind, fields, weights)
 
 
 def decode_reply(data: bytes) -> Reply:
-    """A reply from its bytes; anything else is a `FealError`."""
-    return _decode(data, REPLIES)
+    """A reply from its bytes; fields that no reply has are left out of it and named by `unexpected`.
+
+    Raises:
+        FealError: anything else.
+    """
+    kind, fields, weights = _content(data, REPLIES)
+    known = kind.model_fields
+    reply = _message(kind, {name: value for name, value in fields.items() if name in known}, weights)
+    reply._unexpected = tuple(sorted(name for name in fields if name not in known))
+    return reply
 
 
-def _decode(data: bytes, kinds: Mapping[str, type[AnyMessage]]) -> AnyMessage:
+def _content(
+    data: bytes, kinds: Mapping[str, type[AnyMessage]]
+) -> tuple[type[AnyMessage], dict[str, Any], dict[str, torch.Tensor] | None]:
     try:
         length = int.from_bytes(data[:8], "little")
         content = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["message"])
-        weights = decode_tensors(data) if content["weights"] else None
-        return kinds[content["kind"]](**content["fields"], weights=weights)
-    except (KeyError, TypeError, ValueError, SafetensorError, ValidationError) as error:
-        raise FealError(
-            f"A message could not be read ({type(error).__name__}): are all versions the same?"
-        ) from error
+        return (
+            kinds[content["kind"]],
+            dict(content["fields"]),
+            decode_tensors(data) if content["weights"] else None,
+        )
+    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
+        raise _unreadable(error) from error
+
+
+def _message(
+    kind: type[AnyMessage], fields: Mapping[str, Any], weights: dict[str, torch.Tensor] | None
+) -> AnyMessage:
+    try:
+        return kind(**{**fields, "weights": weights})
+    except (TypeError, ValidationError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> FealError:
+    return FealError(f"A message could not be read ({type(error).__name__}): are all versions the same?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from feal.federation.messages import JoinReply
+from feal.federation.messages import JoinReply, LabelsReply
 
 
 class Watcher(Protocol):
@@ -23,6 +23,9 @@ class Watcher(Protocol):
     def closed(self, record: Mapping[str, Any]) -> None:
         """An active-learning round is committed; `record` is its entry in `summary.json`."""
 
+    def collected(self, sites: Mapping[str, LabelsReply], *, round: int, enough: bool) -> None:
+        """Answers to the question for a round's labels were looked for, and there are enough to go on, or not."""
+
     def note(self, sentence: str) -> None:
         """Something people should know."""
 
@@ -37,5 +40,7 @@ class Silence(Watcher):
     def stepped(self, *, round: int, step: int, losses: Mapping[str, float | None]) -> None: ...
 
     def closed(self, record: Mapping[str, Any]) -> None: ...
+
+    def collected(self, sites: Mapping[str, LabelsReply], *, round: int, enough: bool) -> None: ...
 
     def note(self, sentence: str) -> None: ...

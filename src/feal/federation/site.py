@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,23 +37,35 @@ class Site:
         self.folder = folder
         self.problem = ""
         self._data = data
-        self._store = Store(folder / "site.sqlite")
+        self._opened: Store | None = None
 
     def close(self) -> None:
         """Let go of the site's files."""
-        self._store.close()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def handle(self, data: bytes) -> bytes:
-        """Answer an encoded request with an encoded reply."""
+        """Answer an encoded request with an encoded reply; whatever goes wrong at the site is a failed reply."""
         request = messages.decode_request(data)
+        self.problem = ""
         try:
             reply = self._answer(request)
             (self.folder / "problem.txt").unlink(missing_ok=True)
         except FealError as error:
-            reply = self._failure(request, error)
+            reply = self._failure(request, str(error))
         except OSError as error:
-            reply = self._failure(request, from_system(error))
+            reply = self._failure(request, str(from_system(error)))
+        except Exception as error:
+            what = f"Site {self.name} failed with {type(error).__name__} ({error}): its problem.txt says where."
+            reply = self._failure(request, what, trace=traceback.format_exc())
         return messages.encode(reply)
+
+    @property
+    def _store(self) -> Store:
+        if self._opened is None:
+            self._opened = Store(self.folder / "site.sqlite")
+        return self._opened
 
     def _answer(self, request: messages.Request) -> messages.Reply:
         if request.protocol != messages.PROTOCOL:
@@ -65,7 +77,8 @@ class Site:
             return self._join(request)
         settings = Settings.model_validate(json.loads(self._store.settings()))
         memory = self._store.memory()
-        if request.key == memory.key:
+        # Answers may have come since the same question for labels was put, so it is looked into again.
+        if request.key == memory.key and not isinstance(request, messages.Labels):
             return self._stored_reply(memory, request)
         position = _position(request)
         if position < memory.position:
@@ -80,8 +93,7 @@ class Site:
         )
         with _conditions(settings, request, self.name):
             done = duties.do(request)
-        self._commit(request, position, memory, done)
-        return done.reply
+            return self._commit(request, position, memory, duties, done)
 
     def _join(self, request: messages.Join) -> messages.JoinReply:
         if request.version != VERSION:
@@ -97,7 +109,7 @@ class Site:
             raise FealError(f"Site {self.name} was sent a configuration that is not that of run {request.run}.")
         site = self._data.site(self.name)
         if not self._store.admitted():
-            check_admission(site, settings)
+            check_admission(site, settings, folder=self.folder)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))
         self._sweep()
         return messages.JoinReply(
@@ -109,6 +121,7 @@ class Site:
             channels=self._data.channels,
             height=self._data.height,
             width=self._data.width,
+            dtype=self._data.manifest.dtype,
             pool=len(site.ids("train")),
             test=len(site.ids("test")),
             given=int(site.given("train").sum()),
@@ -116,23 +129,30 @@ class Site:
         )
 
     def _commit(
-        self, request: messages.Request, position: tuple[int, int, int], memory: Memory, done: Done
-    ) -> None:
-        fields = done.reply.model_dump(exclude={"weights"})
-        memory = replace(
-            memory,
-            key=request.key,
-            position=position,
-            reply=json.dumps(fields),
-            sends_local=done.reply.weights is not None,
-        )
+        self,
+        request: messages.Request,
+        position: tuple[int, int, int],
+        memory: Memory,
+        duties: Duties,
+        done: Done,
+    ) -> messages.Reply:
+        """Make a message's work last: files are written already, this one transaction makes them count."""
         if done.local is not None:
             memory = replace(memory, local=done.local, optimizer=done.optimizer, optimizer_round=request.round)
         with self._store.transaction():
             self._store.add_queries(done.queries)
             self._store.add_answers(done.answers)
+            reply = duties.counted(request, done.reply)
+            memory = replace(
+                memory,
+                key=request.key,
+                position=position,
+                reply=json.dumps(reply.model_dump(exclude={"weights"})),
+                sends_local=reply.weights is not None,
+            )
             self._store.remember(memory)
         self._sweep()
+        return reply
 
     def _stored_reply(self, memory: Memory, request: messages.Request) -> messages.Reply:
         fields = json.loads(memory.reply)
@@ -141,11 +161,13 @@ class Site:
             fields["weights"] = read_tensors(self.folder / memory.local.name, sha256=memory.local.sha256)
         return messages.REPLIES[request.kind](**fields)
 
-    def _failure(self, request: messages.Request, error: FealError) -> messages.Reply:
-        self.problem = str(error)
-        with contextlib.suppress(FealError):
-            write_text(self.folder / "problem.txt", f"{self.problem}\n")
+    def _failure(self, request: messages.Request, problem: str, *, trace: str = "") -> messages.Reply:
+        self.problem = problem
         reason = f"Site {self.name} could not answer '{request.kind}': its own problem.txt says why."
+        try:
+            write_text(self.folder / "problem.txt", f"{problem}\n{trace}")
+        except FealError:
+            reason = f"Site {self.name} could not answer '{request.kind}', and could not write down why."
         return messages.REPLIES[request.kind](key=request.key, site=self.name, status="failed", reason=reason)
 
     def _sweep(self) -> None:

@@ -143,6 +143,25 @@ class Store:
         """Samples asked for and not answered, sorted."""
         return [row[0] for row in self._select("SELECT sample FROM labels WHERE answered IS NULL ORDER BY sample")]
 
+    def answered(self) -> list[str]:
+        """Samples with an answer of any kind, sorted."""
+        rows = self._select("SELECT sample FROM labels WHERE answered IS NOT NULL ORDER BY sample")
+        return [row[0] for row in rows]
+
+    def declined(self) -> int:
+        """How many samples annotators could not label."""
+        statement = "SELECT count(*) FROM labels WHERE answered IS NOT NULL AND label IS NULL AND mask IS NULL"
+        return int(self._select(statement)[0][0])
+
+    def question(self, round_: int) -> tuple[int, int]:
+        """How many samples were asked for in a round, and how many of them are not answered."""
+        statement = "SELECT count(*), count(*) - count(answered) FROM labels WHERE round = ?"
+        asked, pending = self._select(statement, round_)[0]
+        return int(asked), int(pending)
+
+    def changed(self, answers: Sequence[Answer]) -> list[Answer]:
+        return list(answers)
+
     def labelled(self) -> list[str]:
         """Samples with an answer, sorted."""
         rows = self._select("SELECT sample FROM labels WHERE answered IS NOT NULL ORDER BY sample")
@@ -178,9 +197,9 @@ class Store:
         """The moment from which the transaction's changes last."""
         self._connection.execute("COMMIT")
 
-    def _select(self, statement: str) -> list[tuple[Any, ...]]:
+    def _select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._translated():
-            return self._connection.execute(statement).fetchall()
+            return self._connection.execute(statement, values).fetchall()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -198,10 +217,10 @@ class Store:
             raise FealError(what) from error
 
 
-def _columns(label: int | NDArray[np.uint8]) -> tuple[int | None, bytes | None, int | None, int | None]:
+def _columns(label: int | NDArray[np.uint8] | None) -> tuple[int | None, bytes | None, int | None, int | None]:
     if isinstance(label, np.ndarray):
         return None, zlib.compress(label.astype(np.uint8).tobytes(), 1), label.shape[0], label.shape[1]
-    return int(label), None, None, None
+    return label, None, None, None
 
 
 def _now() -> str:

@@ -1,0 +1,72 @@
+"""What a site's reply must be for the coordinator to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from feal.federation import messages
+from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
+
+
+def vet(reply: messages.Reply, request: messages.Request, *, site: str, classes: int) -> str:
+    """Why a reply cannot be used, in a sentence; empty if it can.
+
+    Args:
+        reply: what came.
+        request: what was asked; its weights say which names, shapes and types others must have.
+        site: who was asked.
+        classes: number of classes of the run; 0 before it is known.
+    """
+    if type(reply).kind != request.kind or reply.key != request.key or reply.site != site:
+        return f"Site {site} sent a reply to something else."
+    if reply.status == "failed":
+        return reply.reason or f"Site {site} failed and did not say why."
+    counts = getattr(reply, "class_counts", None)
+    if counts is not None and (len(counts) != classes or min(counts, default=0) < 0):
+        return f"Site {site} sent class counts that do not fit the run's {classes} classes."
+    statistics = getattr(reply, "statistics", None)
+    if statistics is not None and not _fits(statistics, classes):
+        return f"Site {site} sent figures that do not fit the run's {classes} classes."
+    if reply.weights is not None and request.weights is not None:
+        problem = vet_weights(reply.weights, request.weights)
+        return f"Site {site} sent {problem}." if problem else ""
+    return ""
+
+
+def vet_weights(weights: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> str:
+    """What is wrong with a model's weights; names that are not expected are no matter."""
+    for name, like in expected.items():
+        tensor = weights.get(name)
+        if tensor is None:
+            return f"weights without {name}"
+        if tensor.shape != like.shape or tensor.dtype != like.dtype:
+            return (
+                f"weights of another shape or type ({name} is {tuple(tensor.shape)} {tensor.dtype}, "
+                f"not {tuple(like.shape)} {like.dtype})"
+            )
+        if not bool(tensor.isfinite().all()):
+            return f"weights that are not finite ({name})"
+    return ""
+
+
+def unexpected(reply: messages.Reply, request: messages.Request) -> list[str]:
+    """Names of fields and tensors in a reply that nothing here knows."""
+    tensors = set(reply.weights or {}) - set(request.weights or {})
+    return [*reply.unexpected, *sorted(tensors)]
+
+
+def _fits(statistics: Statistics, classes: int) -> bool:
+    per_class = [len(statistics.class_evidence), *map(len, statistics.confusion)]
+    bins = map(len, (statistics.calibration_count, statistics.calibration_correct))
+    return (
+        statistics.samples > 0
+        and len(statistics.confusion) == classes
+        and all(count == classes for count in per_class)
+        and len(statistics.dice) == len(statistics.dice_count)
+        and len(statistics.dice) in (0, classes)
+        and all(count == CALIBRATION_BINS for count in bins)
+        and len(statistics.calibration_confidence) == CALIBRATION_BINS
+        and len(statistics.energy) == ENERGY_BINS
+    )
