@@ -3,11 +3,16 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import feal
+from feal.config import revise
 from feal.errors import FealError
 from feal.experiment import Result, resume, start
+from feal.experiment.folder import RunFolder
+from feal.experiment.running import settings_of
 from feal.federation import messages
 from feal.federation.engines import ENGINES, InProcess, Lost
 from feal.federation.progress import Silence
@@ -112,3 +117,81 @@ def test_a_reply_to_something_else_is_not_taken(
     monkeypatch.setattr(InProcess, "deliver", confused)
     with pytest.raises(FealError, match="reply to something else"):
         start(tiny(), out=tmp_path / "run")
+
+
+def _events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [event for event in events if event["event"] == kind]
+
+
+class Listener(Silence):
+    """Keeps what people are told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+
+THREE = {"synthetic": {"sites": 3, "train": 40, "test": 16, "classes": 5}}
+
+
+def test_a_site_left_out_is_said_logged_and_counted(faulty: type[Faulty], tmp_path: Path) -> None:
+    faulty.lost = {("train", 1)}
+    listener = Listener()
+    result = start(tiny(quorum=1, rounds=2), out=tmp_path / "run", watcher=listener)
+    assert [note for note in listener.notes if "birch" in note] == ["Left out: birch is away."]
+    assert [record["left_out"] for record in result.rounds] == [{"birch": 2}, {}]
+    left = _events(tmp_path / "run", "left_out")
+    assert [(event["site"], event["round"], event["step"], event["reason"]) for event in left] == [
+        ("birch", 1, 0, "birch is away."),
+        ("birch", 1, 1, "birch is away."),
+    ]
+
+
+def test_the_next_site_drawn_stands_in_for_one_that_fails(faulty: type[Faulty], tmp_path: Path) -> None:
+    settings = tiny(**THREE, quorum=2, rounds=1, communication_rounds=6, participation=0.34)
+    start(settings, out=tmp_path / "whole")
+    faulty.lost = {("train", 1)}
+    start(settings, out=tmp_path / "run")
+    whole = [sorted(event["loss"]) for event in _events(tmp_path / "whole", "step")]
+    run = [sorted(event["loss"]) for event in _events(tmp_path / "run", "step")]
+    assert [len(sites) for sites in whole] == [2, 2, 2, 2, 2, 3]
+    assert [len(sites) for sites in run] == [2] * 6
+    assert any("birch" in sites for sites in whole[:-1])
+    assert not any("birch" in sites for sites in run)
+    assert all(sites == others for sites, others in zip(whole[:-1], run[:-1], strict=True) if "birch" not in sites)
+
+
+def test_without_a_quorum_nobody_stands_in(faulty: type[Faulty], tmp_path: Path) -> None:
+    faulty.lost = {("train", 1)}
+    with pytest.raises(FealError, match="birch is away"):
+        start(tiny(**THREE, communication_rounds=6, participation=0.34), out=tmp_path / "run")
+
+
+def test_a_site_that_could_not_join_takes_part_once_it_can(faulty: type[Faulty], tmp_path: Path) -> None:
+    faulty.lost = {("join", 0)}
+    settings = tiny(quorum=1, rounds=3)
+
+    class Healing(Silence):
+        def closed(self, record: object) -> None:
+            faulty.lost = set()
+
+    result = start(settings, out=tmp_path / "run", watcher=Healing())
+    assert _labels(result) == [{"alder": 5}, {"alder": 10, "birch": 10}, {"alder": 15, "birch": 15}]
+    birch = [(kind, round_) for site, kind, round_ in faulty.delivered if site == "birch"]
+    assert birch[:4] == [("join", 0), ("close_round", 0), ("close_round", 1), ("train", 2)]
+    assert [record["left_out"] for record in result.rounds] == [{"birch": 3}, {}, {}]
+
+
+def test_a_site_that_lost_labels_is_left_out(faulty: type[Faulty], tmp_path: Path) -> None:
+    start(tiny(quorum=1, rounds=1), out=tmp_path / "run")
+    (tmp_path / "run" / "sites" / "birch" / "site.sqlite").unlink()
+    listener = Listener()
+    settings = revise(settings_of(RunFolder(tmp_path / "run")), {"rounds": 2})
+    result = resume(tmp_path / "run", settings=settings, watcher=listener)
+    assert any("0 labels where 5 were counted" in note for note in listener.notes)
+    assert _labels(result)[-1] == {"alder": 10, "birch": 5}
+    with pytest.raises(FealError, match="0 labels where 5 were counted"):
+        feal.resume(tmp_path / "run", rounds=3, quorum=2)
