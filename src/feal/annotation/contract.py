@@ -37,27 +37,28 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """An answer that was not taken, and why, in words for whoever gave it."""
+    """An answer that was not taken, and why, in words for the annotator."""
 
     where: str
     sample: str
+    """As it is written there; may be empty."""
     why: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """What a look for answers found."""
+    """What an annotator has said so far."""
 
     answers: Sequence[Answer] = ()
     refusals: Sequence[Refusal] = ()
 
 
 Draw = Callable[[Sequence[str]], NDArray[np.uint8]]
-"""The model's masks [n, height, width] of class numbers for samples."""
+"""The model's own masks [n, height, width] for samples, as class numbers."""
 
 
 class Annotator(Protocol):
-    """Somebody who answers queries, at once or later; `folder` is the site's own."""
+    """Somebody who answers queries, at once or later; keeps what it must remember in files below `folder`."""
 
     def __init__(self, site: PreparedSite, *, folder: Path) -> None: ...
 
@@ -65,13 +66,15 @@ class Annotator(Protocol):
         """Raise a `FealError` if no sensible label can come from here, as far as is known beforehand."""
 
     def ask(self, queries: Sequence[Query], *, draw: Draw | None) -> None:
-        """Put the queries to the annotator, with masks drawn by the model where there is one to correct.
+        """Put the queries to the annotator.
 
-        After a kill the same queries are put again, so asking twice must be like asking once.
+        After a kill the same queries are put again: asking twice is like asking once. `draw` gives pre-drawn
+        masks (segmentation, from round 2 on).
         """
 
     def poll(self, *, pending: Sequence[str], answered: Sequence[str]) -> Gathered:
-        """Every acceptable answer that is there now, to samples asked for: pending, or answered and corrected."""
+        """Every acceptable answer that is there now, for samples asked for: pending ones and, as corrections,
+        answered ones; what is not acceptable is refused by name."""
 
 
 ANNOTATORS: Registry[type[Annotator]] = Registry("annotator")

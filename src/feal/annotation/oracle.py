@@ -31,14 +31,15 @@ class Oracle(Annotator):
             )
 
     def ask(self, queries: Sequence[Query], *, draw: Draw | None) -> None:
-        """It knows already."""
+        """The truth needs no asking."""
 
     def poll(self, *, pending: Sequence[str], answered: Sequence[str]) -> Gathered:
         if not pending:
             return Gathered()
         truths = self._truth.of(pending).numpy()
-        answers = [
-            Answer(sample=sample, label=as_label(truth), by="oracle")
-            for sample, truth in zip(pending, truths, strict=True)
-        ]
-        return Gathered(answers=answers)
+        return Gathered(
+            answers=[
+                Answer(sample=sample, label=as_label(truth), by="oracle")
+                for sample, truth in zip(pending, truths, strict=True)
+            ]
+        )

@@ -1,4 +1,4 @@
-"""`feal`: run, resume, show, list, data."""
+"""`feal`: run, resume, show, labels, list, data."""
 
 from __future__ import annotations
 
@@ -89,6 +89,18 @@ def show(folder: Annotated[Path, typer.Argument(help="The run directory.")]) -> 
     from feal.cli.standing import show_run
 
     show_run(folder)
+
+
+@app.command(epilog="Examples: `feal labels runs/demo-feal-0` · `feal labels runs/demo-feal-0 --export labels`")
+def labels(
+    folder: Annotated[Path, typer.Argument(help="The run directory.")],
+    site: Annotated[str | None, typer.Option(help="This site only.")] = None,
+    export: Annotated[Path | None, typer.Option(help="New folder for all labels with their history.")] = None,
+) -> None:
+    """Show who answered what and when, and what is awaited; export the labels."""
+    from feal.cli.labels import show_labels
+
+    show_labels(folder, site=site, export=export)
 
 
 @app.command("list", epilog="Example: `feal list strategies`")

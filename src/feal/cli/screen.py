@@ -105,7 +105,7 @@ class Screen(Watcher):
         if standing == self._standing:
             return  # a run that waits looks often, and most looks find nothing new
         self._standing = standing
-        self._console.print(labels_table(sites, round=round, folder=self._folder, waiting=not enough))
+        self._console.print(labels_table(sites, round=round, waiting=not enough))
         self._console.print()
 
     def note(self, sentence: str) -> None:

@@ -49,4 +49,6 @@ def show_run(path: Path) -> None:
         more = command("resume", path, f"rounds={settings.rounds + 2}")
         console.print(f"Extend it with: {more}", markup=False, soft_wrap=True)
     else:
+        if state.stage == "waiting":
+            console.print(f"See what is awaited: {command('labels', path)}", markup=False, soft_wrap=True)
         console.print(f"Go on with: {command('resume', path)}", markup=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from feal.annotation.folder import round_folder
 from feal.federation.messages import LabelsReply
 from feal.federation.statistics import primary_metric
 
@@ -49,8 +50,8 @@ def curve_table(rounds: Sequence[Mapping[str, Any]], *, task: str) -> Table:
     return table
 
 
-def labels_table(sites: Mapping[str, LabelsReply], *, round: int, folder: Path, waiting: bool) -> Table:
-    """How labelling stands at each site, and where the request lies that waits for answers."""
+def labels_table(sites: Mapping[str, LabelsReply], *, round: int, waiting: bool) -> Table:
+    """How labelling stands at each site, and where below the run's folder answers are awaited."""
     table = Table(title=f"Labels for round {round}", title_justify="left", title_style="bold", box=None)
     table.add_column("site")
     for heading in ("asked", "answered", "awaited", "refused"):
@@ -58,9 +59,9 @@ def labels_table(sites: Mapping[str, LabelsReply], *, round: int, folder: Path, 
     if waiting:
         table.add_column("request", overflow="fold")
     for site, reply in sites.items():
-        request = folder / "sites" / site / "annotation" / f"round-{round:03}"
         cells = [str(reply.asked), str(reply.asked - reply.pending), str(reply.pending), str(reply.refused)]
-        table.add_row(site, *cells, *([str(request)] if waiting and reply.pending else [""] if waiting else []))
+        place = str(round_folder(Path("sites") / site, round)) if reply.pending else "-"
+        table.add_row(site, *cells, *([place] if waiting else []))
     return table
 
 

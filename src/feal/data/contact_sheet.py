@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
+from feal.data.pictures import as_picture, png_bytes
 from feal.data.prepared import PreparedSite
 from feal.data.truth import Truth, open_truth
 from feal.files import write_bytes
@@ -40,9 +40,7 @@ def contact_sheet(site: PreparedSite, path: Path, *, columns: int = 10) -> None:
     """
     truth = open_truth(site)
     sheet = _by_class(site, truth, columns) if site.task == "classification" else _by_mask(site, truth, columns)
-    buffer = io.BytesIO()
-    sheet.save(buffer, format="PNG")
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, png_bytes(sheet))
 
 
 def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
@@ -102,12 +100,7 @@ def _tiles(site: PreparedSite, ids: NDArray[np.str_]) -> list[Image.Image]:
 
 
 def _tile(image: NDArray[np.float32]) -> Image.Image:
-    channels = image[:3] if image.shape[0] >= 3 else np.repeat(image[:1], 3, axis=0)
-    # Prepared float16 images may be standardised, then they are shown over their own range.
-    low, high = (0.0, 1.0) if image.min() >= 0 and image.max() <= 1 else (image.min(), image.max())
-    scaled = (channels - low) / max(float(high - low), 1e-6)
-    pixels = (scaled.clip(0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0)
-    return Image.fromarray(pixels).resize((_TILE, _TILE), Image.Resampling.BICUBIC)
+    return as_picture(image).convert("RGB").resize((_TILE, _TILE), Image.Resampling.BICUBIC)
 
 
 def _outlined(tile: Image.Image, mask: Pixels, classes: int) -> Image.Image:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,18 +16,16 @@ from numpy.typing import NDArray
 
 from feal.annotation import Answer, Query
 from feal.errors import FealError
+from feal.federation import history
+from feal.federation.history import Record, Standing
 from feal.files import unwritable
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS site (only INTEGER PRIMARY KEY CHECK (only = 0), run TEXT, data TEXT, settings TEXT);
 CREATE TABLE IF NOT EXISTS memory (only INTEGER PRIMARY KEY CHECK (only = 0), content TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS labels (
-    sample TEXT PRIMARY KEY,
-    round INTEGER NOT NULL, rank INTEGER NOT NULL, score REAL NOT NULL, model TEXT NOT NULL, asked TEXT NOT NULL,
-    label INTEGER, mask BLOB, height INTEGER, width INTEGER,
-    answered TEXT, answered_by TEXT, corrected INTEGER NOT NULL DEFAULT 0
-);
 """
+# A sample that cannot be labelled is answered with neither.
+_LABELLED = "(label IS NOT NULL OR mask IS NOT NULL)"
 
 
 @dataclass(frozen=True)
@@ -58,20 +55,27 @@ class Memory:
 class Store:
     """One run's records at one site; every change is one transaction.
 
+    `read_only` never changes the file and works beside a run that holds it.
+
     Raises:
         FealError: the file cannot be read, or belongs to another run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(path.parent, error) from error
+        if not read_only:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise unwritable(path.parent, error) from error
         with self._translated():
-            self._connection = sqlite3.connect(path, isolation_level=None, timeout=10)
+            where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+            self._connection = sqlite3.connect(where, uri=True, isolation_level=None, timeout=10)
+            if read_only:
+                self._connection.execute("SELECT sample FROM labels LIMIT 1").fetchall()
+                return
             self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.executescript(_SCHEMA)
+            self._connection.executescript(_SCHEMA + history.SCHEMA)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -127,12 +131,20 @@ class Store:
         )
 
     def add_answers(self, answers: Sequence[Answer]) -> None:
-        """Note what was answered (inside a transaction); a second answer to a sample corrects the first."""
+        """Note what was answered (inside a transaction).
+
+        A second answer to a sample corrects the first, which is kept as superseded.
+        """
         now = _now()
+        self._connection.executemany(
+            "INSERT INTO superseded SELECT sample, label, mask, height, width, answered, answered_by "
+            "FROM labels WHERE sample = ? AND answered IS NOT NULL",
+            [(answer.sample,) for answer in answers],
+        )
         self._connection.executemany(
             "UPDATE labels SET corrected = corrected + (answered IS NOT NULL), label = ?, mask = ?, height = ?, "
             "width = ?, answered = ?, answered_by = ? WHERE sample = ?",
-            [(*_columns(answer.label), now, answer.by, answer.sample) for answer in answers],
+            [(*history.pack(answer.label), now, answer.by, answer.sample) for answer in answers],
         )
 
     def asked(self) -> set[str]:
@@ -141,16 +153,15 @@ class Store:
 
     def pending(self) -> list[str]:
         """Samples asked for and not answered, sorted."""
-        return [row[0] for row in self._select("SELECT sample FROM labels WHERE answered IS NULL ORDER BY sample")]
+        return self._samples("answered IS NULL")
 
     def answered(self) -> list[str]:
         """Samples with an answer of any kind, sorted."""
-        rows = self._select("SELECT sample FROM labels WHERE answered IS NOT NULL ORDER BY sample")
-        return [row[0] for row in rows]
+        return self._samples("answered IS NOT NULL")
 
     def declined(self) -> int:
         """How many samples annotators could not label."""
-        statement = "SELECT count(*) FROM labels WHERE answered IS NOT NULL AND label IS NULL AND mask IS NULL"
+        statement = f"SELECT count(*) FROM labels WHERE answered IS NOT NULL AND NOT {_LABELLED}"
         return int(self._select(statement)[0][0])
 
     def question(self, round_: int) -> tuple[int, int]:
@@ -160,25 +171,35 @@ class Store:
         return int(asked), int(pending)
 
     def changed(self, answers: Sequence[Answer]) -> list[Answer]:
-        return list(answers)
+        """The answers that say something else than what is stored; who says it does not matter."""
+        return [answer for answer in answers if not self._holds(answer)]
 
     def labelled(self) -> list[str]:
-        """Samples with an answer, sorted."""
-        rows = self._select("SELECT sample FROM labels WHERE answered IS NOT NULL ORDER BY sample")
-        return [row[0] for row in rows]
+        """Samples with a label, sorted."""
+        return self._samples(_LABELLED)
 
     def class_labels(self) -> NDArray[np.int64]:
         """Class numbers of the labelled samples [n], in their order."""
-        rows = self._select("SELECT label FROM labels WHERE answered IS NOT NULL ORDER BY sample")
-        return np.array([row[0] for row in rows], dtype=np.int64)
+        rows = self._select(f"SELECT label FROM labels WHERE {_LABELLED} ORDER BY sample")
+        return np.array(rows, dtype=np.int64).reshape(-1)
 
     def masks(self) -> Iterator[NDArray[np.uint8]]:
         """Masks of the labelled samples [height, width], one after the other in their order."""
-        statement = "SELECT mask, height, width FROM labels WHERE answered IS NOT NULL ORDER BY sample"
+        statement = f"SELECT label, mask, height, width FROM labels WHERE {_LABELLED} ORDER BY sample"
         with self._translated():
             rows = self._connection.execute(statement)
-        for mask, height, width in rows:
-            yield np.frombuffer(zlib.decompress(mask), dtype=np.uint8).reshape(height, width)
+        for row in rows:
+            yield np.asarray(history.unpack(*row), dtype=np.uint8)
+
+    def standing(self) -> Standing:
+        """How the labels of each round stand."""
+        with self._translated():
+            return history.read_standing(self._connection)
+
+    def records(self) -> Iterator[Record]:
+        """Every question with its answer, and every answer that another one superseded."""
+        with self._translated():
+            yield from history.read_records(self._connection)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -197,6 +218,15 @@ class Store:
         """The moment from which the transaction's changes last."""
         self._connection.execute("COMMIT")
 
+    def _holds(self, answer: Answer) -> bool:
+        statement = "SELECT label, mask, height, width FROM labels WHERE sample = ? AND answered IS NOT NULL"
+        return any(
+            history.same(answer.label, history.unpack(*row)) for row in self._select(statement, answer.sample)
+        )
+
+    def _samples(self, condition: str) -> list[str]:
+        return [row[0] for row in self._select(f"SELECT sample FROM labels WHERE {condition} ORDER BY sample")]
+
     def _select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._translated():
             return self._connection.execute(statement, values).fetchall()
@@ -210,17 +240,13 @@ class Store:
         except sqlite3.DatabaseError as error:
             if "full" in str(error) or "disk I/O" in str(error):
                 what = f"There is no space left to write {self.path}: free some and repeat the command."
+            elif "readonly" in str(error):
+                what = f"A run was stopped while it wrote {self.path}: go on with `feal resume`, then repeat this."
             elif "locked" in str(error):
                 what = f"Another program holds {self.path}: close it and repeat the command."
             else:
                 what = f"{self.path} cannot be used ({error}): put it back from a copy, or start a new run."
             raise FealError(what) from error
-
-
-def _columns(label: int | NDArray[np.uint8] | None) -> tuple[int | None, bytes | None, int | None, int | None]:
-    if isinstance(label, np.ndarray):
-        return None, zlib.compress(label.astype(np.uint8).tobytes(), 1), label.shape[0], label.shape[1]
-    return label, None, None, None
 
 
 def _now() -> str:
