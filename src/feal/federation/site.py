@@ -50,8 +50,8 @@ class Site:
         request = messages.decode_request(data)
         self.problem = ""
         try:
-            reply = self._answer(request)
             (self.folder / "problem.txt").unlink(missing_ok=True)
+            reply = self._answer(request)
         except FealError as error:
             reply = self._failure(request, str(error))
         except OSError as error:

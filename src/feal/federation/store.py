@@ -24,6 +24,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS site (only INTEGER PRIMARY KEY CHECK (only = 0), run TEXT, data TEXT, settings TEXT);
 CREATE TABLE IF NOT EXISTS memory (only INTEGER PRIMARY KEY CHECK (only = 0), content TEXT NOT NULL);
 """
+BUSY_SECONDS = 5.0
+"""How long another program may hold the file before that is a failure."""
 # A sample that cannot be labelled is answered with neither.
 _LABELLED = "(label IS NOT NULL OR mask IS NOT NULL)"
 
@@ -70,7 +72,7 @@ class Store:
                 raise unwritable(path.parent, error) from error
         with self._translated():
             where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-            self._connection = sqlite3.connect(where, uri=True, isolation_level=None, timeout=10)
+            self._connection = sqlite3.connect(where, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
             if read_only:
                 self._connection.execute("SELECT sample FROM labels LIMIT 1").fetchall()
                 return

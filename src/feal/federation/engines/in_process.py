@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from feal.data import open_prepared
 from feal.federation.engines.contract import ENGINES, Engine, Lost, out_of_time
 from feal.federation.engines.deadline import OutOfTime, deadline
+from feal.federation.engines.same_disk import answer, naming, problem
 from feal.federation.site import Site
 from feal.settings import Settings
 
@@ -16,13 +18,14 @@ from feal.settings import Settings
 class InProcess(Engine):
     """Calls each site directly; with `fresh`, every message meets a site rebuilt from its disk."""
 
+    answer: ClassVar[Callable[..., bytes]] = staticmethod(answer)
+
     def __init__(self, *, data: Path, folder: Path, settings: Settings) -> None:
         self._root = data
         self._data = open_prepared(data)
         self._folder = folder
         self._fresh = settings.fresh
         self._running: dict[str, Site] = {}
-        self._problems: dict[str, str] = {}
 
     def sites(self) -> list[str]:
         return list(self._data.sites)
@@ -34,32 +37,28 @@ class InProcess(Engine):
             yield name, self._asked(name, request, timeout)
 
     def explain(self, site: str, reason: str) -> str:
-        problem = self._problems.get(site) or reason
-        return problem if site in problem else f"Site {site}: {problem}"
+        # A site that is at hand knows more than its disk, which may be full.
+        known = self._running[site].problem if site in self._running else problem(site, folder=self._folder)
+        return naming(site, known or reason)
 
     def close(self) -> None:
-        for name in list(self._running):
-            self._dismiss(name)
+        for site in self._running.values():
+            site.close()
+        self._running.clear()
 
     def _asked(self, name: str, request: bytes, timeout: float | None) -> bytes | Lost:
-        if self._fresh:
-            self._dismiss(name)
-        if name not in self._running:
-            data = open_prepared(self._root) if self._fresh else self._data
-            self._running[name] = Site(name, folder=self._folder / name, data=data)
-        site = self._running[name]
-        self._problems[name] = ""
         try:
             with deadline(timeout):
-                reply = site.handle(request)
+                if self._fresh:
+                    return type(self).answer(name, request, data=self._root, folder=self._folder)
+                return self._site(name).handle(request)
         except OutOfTime:
             # It was cut off anywhere: only what is on its disk can be trusted.
-            self._dismiss(name)
+            if name in self._running:
+                self._running.pop(name).close()
             return out_of_time(name, timeout or 0.0)
-        self._problems[name] = site.problem
-        return reply
 
-    def _dismiss(self, name: str) -> None:
-        site = self._running.pop(name, None)
-        if site is not None:
-            site.close()
+    def _site(self, name: str) -> Site:
+        if name not in self._running:
+            self._running[name] = Site(name, folder=self._folder / name, data=self._data)
+        return self._running[name]

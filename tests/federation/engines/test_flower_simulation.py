@@ -1,0 +1,243 @@
+"""The same run on Flower's simulation, sites that fail in every way, and nothing left behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import feal
+from feal.data import locate
+from feal.errors import FealError
+from feal.experiment import start
+from feal.federation.engines import ENGINES, FlowerSimulation, Lost
+from feal.federation.engines.contract import out_of_time
+from feal.settings import Settings
+from tests.federation.engines import faults
+from tests.paths import PROJECT
+from tests.runs import differences, fingerprint, tiny, tiny_polyps
+
+NAME = "flower-simulation"
+SITES = ["alder", "birch"]
+# Ray leaves the files and process handles that it opened to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+class Faulty(FlowerSimulation):
+    """An engine whose sites do what the request says."""
+
+    answer = staticmethod(faults.answer)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_what_ray_leaves() -> Iterator[None]:
+    yield
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()
+
+
+def _data(settings: Settings) -> Path:
+    return locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump())
+
+
+def _until(condition: Callable[[], bool], *, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
+    """One that has been at work already."""
+    settings = tiny(engine=NAME, simulation={"workers": 2})
+    folder = tmp_path_factory.mktemp("run") / "sites"
+    faulty = Faulty(data=_data(settings), folder=folder, settings=settings)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    environment = dict(os.environ)
+    try:
+        assert _replies(faulty, "echo all") == _echoes("echo all")
+        assert {number: signal.getsignal(number) for number in before} == before
+        assert dict(os.environ) == environment
+        yield faulty
+    finally:
+        faulty.close()
+    if sys.platform == "linux":
+        assert _until(lambda: not faults.family(os.getpid()), seconds=5)
+
+
+def _replies(engine: FlowerSimulation, request: str, timeout: float | None = None) -> dict[str, bytes | Lost]:
+    return dict(engine.deliver(request.encode(), engine.sites(), timeout=timeout))
+
+
+def _echoes(request: str) -> dict[str, bytes]:
+    return {site: f"{site}: {request}".encode() for site in SITES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [tiny, tiny_polyps])
+def test_the_same_bits_as_in_process(
+    make: Callable[..., Settings], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = start(make(), out=tmp_path / "one").folder
+    other = start(make(engine=NAME), out=tmp_path / "other").folder
+    assert differences(fingerprint(one), fingerprint(other)) == ["config.yaml"]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_in_the_other_engine(tmp_path: Path) -> None:
+    whole = start(tiny(rounds=3), out=tmp_path / "whole").folder
+    begun = start(tiny(rounds=1), out=tmp_path / "begun").folder
+    feal.resume(begun, rounds=2, engine=NAME)
+    feal.resume(begun, rounds=3, engine="in-process")
+    assert differences(fingerprint(whole), fingerprint(begun)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ("fail", "Site birch failed with ZeroDivisionError: its own problem.txt says why."),
+        ("leave", "Site birch failed with SystemExit: its own problem.txt says why."),
+        ("end", "Site birch's process ended before it answered: killed, or out of memory."),
+        ("kill", "Site birch's process ended before it answered: killed, or out of memory."),
+    ],
+)
+def test_a_site_that_fails_is_lost_and_the_next_message_is_answered(
+    engine: Faulty, order: str, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    replies = _replies(engine, f"{order} birch", timeout=60)
+    assert replies == {"alder": f"alder: {order} birch".encode(), "birch": Lost(reason=reason)}
+    assert _replies(engine, "echo all") == _echoes("echo all")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_a_failing_site_says_why_to_those_who_share_its_disk(engine: Faulty) -> None:
+    lost = _replies(engine, "fail birch")["birch"]
+    assert isinstance(lost, Lost)
+    assert "17" not in lost.reason
+    assert engine.explain("birch", lost.reason) == "Site birch failed with ZeroDivisionError: sample 17"
+    assert engine.explain("alder", "Odd.") == "Site alder: Odd."
+
+
+@pytest.mark.slow
+def test_sites_that_hang_are_lost_and_hold_nobody_up(engine: Faulty) -> None:
+    replies = _replies(engine, "hang all", timeout=1)
+    assert replies == {site: out_of_time(site, 1) for site in SITES}
+    assert _replies(engine, "echo all", timeout=60) == _echoes("echo all")
+
+
+@pytest.mark.slow
+def test_a_late_reply_is_not_taken_for_another(engine: Faulty) -> None:
+    given_up = engine.deliver(b"nap birch", SITES, timeout=None)
+    assert next(given_up) == ("alder", b"alder: nap birch")
+    given_up.close()
+    assert _replies(engine, "echo all") == _echoes("echo all")
+
+
+@linux
+@pytest.mark.slow
+def test_nobody_else_can_reach_it(engine: Faulty) -> None:
+    own = faults.family(os.getpid()) | {os.getpid()}
+    assert len(own) > 4
+    assert faults.strangers(own) == set()
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from tests.federation.engines.test_flower_simulation import Faulty, _data, tiny
+settings = tiny()
+engine = Faulty(data=_data(settings), folder=Path(sys.argv[1]), settings=settings)
+try:
+    list(engine.deliver(b"hang all", engine.sites(), timeout=None))
+finally:
+    engine.close()
+"""
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_process_that_is_ended_leaves_none(number: signal.Signals, tmp_path: Path) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(tmp_path)], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    at_work = [tmp_path / site / "process" for site in SITES]
+    below: set[int] = set()
+    try:
+        assert _until(lambda: all(path.exists() for path in at_work), seconds=60)
+        below = faults.family(driver.pid)
+        assert {int(path.read_text()) for path in at_work} <= below
+        driver.send_signal(number)
+        output, errors = driver.communicate(timeout=20)
+        assert _until(lambda: not any(map(faults.running, below)), seconds=10)
+    finally:
+        driver.kill()
+        for pid in filter(faults.running, below):
+            os.kill(pid, signal.SIGKILL)
+    assert output == b""
+    if number == signal.SIGINT:
+        assert errors.splitlines()[-1] == b"KeyboardInterrupt"
+        assert b"ray" not in errors.replace(b"/ray/", b"")
+
+
+@linux
+@pytest.mark.slow
+def test_the_command_line_ends_it_when_asked_to(tmp_path: Path) -> None:
+    code = "from feal.cli import main; main()"
+    overrides = [f"engine={NAME}", "communication_rounds=1000", "synthetic.train=40", "synthetic.test=8"]
+    run = subprocess.Popen(
+        [sys.executable, "-c", code, "run", "demo", *overrides, "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    below: set[int] = set()
+    try:
+        log = tmp_path / "run" / "metrics.jsonl"
+        assert _until(lambda: log.exists() and log.stat().st_size > 0, seconds=60)
+        below = faults.family(run.pid)
+        run.send_signal(signal.SIGTERM)
+        _, errors = run.communicate(timeout=20)
+        assert _until(lambda: not any(map(faults.running, below)), seconds=10)
+    finally:
+        run.kill()
+        for pid in filter(faults.running, below):
+            os.kill(pid, signal.SIGKILL)
+    assert run.returncode == 143
+    assert errors == b""
+
+
+def test_without_flower_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    with pytest.raises(FealError, match=r"needs Flower: install it with `pip install 'feal\[flower\]'`"):
+        start(tiny(engine=NAME), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_flower_and_ray_are_imported_by_those_only_who_use_them(tmp_path: Path) -> None:
+    assert NAME in ENGINES.names()
+    code = "import sys; import feal; from tests.runs import tiny; from feal.experiment import start; "
+    code += "from pathlib import Path; start(tiny(rounds=1), out=Path(sys.argv[1]) / 'run'); "
+    code += "print({'flwr', 'ray'} & set(sys.modules))"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    settings = tiny(engine=NAME, simulation={"address": "127.0.0.1:9"})
+    with pytest.raises(FealError, match="no Ray cluster to use at 127.0.0.1:9"):
+        start(settings, out=tmp_path / "run")
