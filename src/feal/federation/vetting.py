@@ -37,8 +37,8 @@ def vet(reply: messages.Reply, request: messages.Request, *, site: str, classes:
 
 def vet_weights(weights: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> str:
     """What is wrong with a model's weights; names that are not expected are no matter."""
-    for name, like in expected.items():
-        tensor = weights.get(name)
+    for name in sorted(expected):
+        like, tensor = expected[name], weights.get(name)
         if tensor is None:
             return f"weights without {name}"
         if tensor.shape != like.shape or tensor.dtype != like.dtype:

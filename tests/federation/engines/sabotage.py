@@ -83,7 +83,7 @@ def _with_weights(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[C
     def lies(honestly: Callable[[], bytes], folder: Path) -> bytes:
         reply = messages.decode_reply(honestly())
         assert reply.weights is not None
-        name = next(name for name, tensor in reply.weights.items() if tensor.ndim > 1)
+        name = next(name for name in sorted(reply.weights) if reply.weights[name].ndim > 1)
         return messages.encode(
             reply.model_copy(update={"weights": {**reply.weights, name: change(reply.weights[name])}})
         )
