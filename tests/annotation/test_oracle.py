@@ -23,7 +23,7 @@ def test_it_reveals_the_truth_of_what_is_asked(tmp_path: Path) -> None:
     oracle = Oracle(site, folder=tmp_path)
     asked = ["alder-0007", "alder-0002"]
     oracle.ask([_query(sample) for sample in asked], draw=None)
-    answers = oracle.poll(pending=asked, answered=[]).answers
+    answers = oracle.poll(pending=asked, answered=["alder-0001"]).answers
     assert [answer.sample for answer in answers] == asked
     assert [answer.label for answer in answers] == open_truth(site).of(asked).tolist() == [1, 2]
     assert oracle.poll(pending=[], answered=asked) == Gathered()

@@ -71,7 +71,9 @@ def test_data_show_writes_a_sheet_for_each_site(command: Command, tmp_path: Path
             assert image.width > 300
 
 
-@pytest.mark.parametrize("words", [[], ["run"], ["resume"], ["show"], ["list"], ["data"], ["data", "show"]])
+@pytest.mark.parametrize(
+    "words", [[], ["run"], ["resume"], ["show"], ["labels"], ["list"], ["data"], ["data", "show"]]
+)
 def test_help_has_examples_everywhere(command: Command, words: list[str]) -> None:
     helped = command(*words, "--help")
     assert helped.code == 0

@@ -1,4 +1,6 @@
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +65,221 @@ def test_a_second_answer_corrects_the_first_and_is_counted(store: Store) -> None
     with sqlite3.connect(store.path) as connection:
         assert connection.execute("SELECT corrected, answered_by FROM labels").fetchall() == [(1, "you")]
     connection.close()
+
+
+def _answer(store: Store, sample: str, label: object, by: str = "me") -> None:
+    with store.transaction():
+        store.add_answers([Answer(sample=sample, label=label, by=by)])
+
+
+def _ask(store: Store, *samples: str, round: int = 1) -> None:
+    with store.transaction():
+        store.add_queries(
+            [
+                Query(sample=sample, round=round, rank=rank, score=0.5, model="m")
+                for rank, sample in enumerate(samples, start=1)
+            ]
+        )
+
+
+def test_what_cannot_be_labelled_is_answered_and_no_label(store: Store) -> None:
+    _ask(store, "a", "b", "c")
+    _answer(store, "a", None)
+    _answer(store, "b", 1)
+    assert store.pending() == ["c"]
+    assert store.answered() == ["a", "b"]
+    assert store.labelled() == ["b"]
+    assert store.class_labels().tolist() == [1]
+    assert store.declined() == 1
+    assert store.question(1) == (3, 1)
+    assert store.question(2) == (0, 0)
+
+
+def test_masks_leave_out_what_cannot_be_labelled(store: Store) -> None:
+    mask = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    _ask(store, "a", "b")
+    _answer(store, "a", None)
+    _answer(store, "b", mask)
+    (only,) = store.masks()
+    assert np.array_equal(only, mask)
+    assert store.labelled() == ["b"]
+    assert store.declined() == 1
+
+
+def test_no_label_is_an_empty_array(store: Store) -> None:
+    assert store.class_labels().shape == (0,)
+    assert store.class_labels().dtype == np.int64
+
+
+def test_changed_answers_are_those_that_say_something_else(store: Store) -> None:
+    mask = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    _ask(store, "label", "mask", "cannot", "open")
+    _answer(store, "label", 1)
+    _answer(store, "mask", mask)
+    _answer(store, "cannot", None)
+    same = [("label", 1), ("mask", mask.copy()), ("cannot", None)]
+    assert store.changed([Answer(sample=sample, label=label, by="you") for sample, label in same]) == []
+    other = [
+        ("label", 2),
+        ("label", None),
+        ("mask", mask.reshape(3, 2)),
+        ("mask", mask[::-1]),
+        ("mask", None),
+        ("cannot", 0),
+        ("cannot", mask),
+        ("open", None),
+        ("open", 0),
+        ("never asked", 1),
+    ]
+    answers = [Answer(sample=sample, label=label, by="me") for sample, label in other]
+    assert [id(answer) for answer in store.changed(answers)] == [id(answer) for answer in answers]
+
+
+def test_the_history_is_complete(store: Store) -> None:
+    mask = np.ones((2, 3), dtype=np.uint8)
+    _ask(store, "b", "a", round=2)
+    _ask(store, "c")
+    for label, by in ((1, "one"), (None, "two"), (mask, "three"), (0, "four")):
+        _answer(store, "a", label, by)
+    records = list(store.records())
+    assert [(record.sample, record.round, record.rank) for record in records] == [
+        ("c", 1, 1),
+        ("b", 2, 1),
+        *[("a", 2, 2)] * 4,
+    ]
+    assert [record.answered for record in records[:2]] == [None, None]
+    assert [(record.by, record.superseded, record.corrected) for record in records[2:]] == [
+        ("one", True, 0),
+        ("two", True, 0),
+        ("three", True, 0),
+        ("four", False, 3),
+    ]
+    assert [record.label for record in records if record.by in ("one", "two", "four")] == [1, None, 0]
+    assert np.array_equal(records[4].label, mask)
+    assert all(record.answered for record in records[2:])
+
+
+def test_standing_by_round(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(f"2026-01-0{day}T10:00:00+00:00" for day in range(1, 9))
+    monkeypatch.setattr("feal.federation.store._now", lambda: next(times))
+    _ask(store, "a", "b", "c")
+    _ask(store, "d", round=2)
+    _answer(store, "a", 1)
+    _answer(store, "b", None)
+    _answer(store, "a", 2)
+    rounds = store.standing().rounds
+    assert list(rounds) == [1, 2]
+    assert (rounds[1].asked, rounds[1].answered, rounds[1].pending) == (3, 2, 1)
+    assert (rounds[1].declined, rounds[1].labelled, rounds[1].corrected) == (1, 1, 1)
+    assert (rounds[1].first, rounds[1].last) == ("2026-01-03T10:00:00+00:00", "2026-01-05T10:00:00+00:00")
+    assert (rounds[2].asked, rounds[2].pending, rounds[2].first, rounds[2].last) == (1, 1, None, None)
+
+
+def test_nothing_asked_stands_nowhere(store: Store) -> None:
+    assert store.standing().rounds == {}
+    assert list(store.records()) == []
+
+
+def test_an_undone_transaction_leaves_no_history(store: Store) -> None:
+    _ask(store, "a")
+    _answer(store, "a", 1)
+
+    def interrupted() -> None:
+        with store.transaction():
+            store.add_answers([Answer(sample="a", label=2, by="you")])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [(record.label, record.superseded) for record in store.records()] == [(1, False)]
+
+
+def _of_an_earlier_version(path: Path) -> None:
+    store = Store(path)
+    _ask(store, "a", "b")
+    _answer(store, "a", 1)
+    store._connection.execute("UPDATE labels SET corrected = 1 WHERE sample = 'a'")
+    store._connection.execute("DROP TABLE superseded")
+    store.close()
+
+
+def test_a_file_of_an_earlier_version_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "site.sqlite"
+    _of_an_earlier_version(path)
+    before = path.read_bytes()
+    store = Store(path, read_only=True)
+    assert [(record.label, record.corrected, record.superseded) for record in store.records()] == [
+        (1, 1, False),
+        (None, 0, False),
+    ]
+    assert store.standing().rounds[1].corrected == 1
+    store.close()
+    assert path.read_bytes() == before
+
+
+def test_a_file_of_an_earlier_version_goes_on_with_a_history(tmp_path: Path) -> None:
+    path = tmp_path / "site.sqlite"
+    _of_an_earlier_version(path)
+    store = Store(path)
+    _answer(store, "a", 0)
+    assert [record.label for record in store.records() if record.sample == "a"] == [1, 0]
+    store.close()
+
+
+def test_reading_changes_nothing_and_works_beside_a_run(store: Store) -> None:
+    _ask(store, "a", "b")
+    _answer(store, "a", 1)
+    with store.transaction():
+        store.add_answers([Answer(sample="b", label=0, by="me")])
+        reader = Store(store.path, read_only=True)
+        assert [record.label for record in reader.records()] == [1, None]
+        records = reader.records()
+        next(records)
+    # An export under way does not keep a run from writing either.
+    store._connection.execute("PRAGMA busy_timeout = 1")
+    _answer(store, "b", 2)
+    assert [record.label for record in records] == [0, 2]
+    with pytest.raises(FealError), reader.transaction():
+        reader.add_answers([Answer(sample="b", label=1, by="me")])
+    reader.close()
+    assert [path.name for path in store.path.parent.iterdir()] == ["site.sqlite"]
+
+
+def test_reading_does_not_make_a_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "site.sqlite", tmp_path / "nowhere" / "site.sqlite"):
+        with pytest.raises(FealError, match="cannot be used"):
+            Store(path, read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_with_signs_of_an_address(tmp_path: Path) -> None:
+    path = tmp_path / "run?mode=x#1 %20" / "site.sqlite"
+    store = Store(path)
+    _ask(store, "a")
+    store.close()
+    reader = Store(path, read_only=True)
+    assert reader.pending() == ["a"]
+    reader.close()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run?mode=x#1 %20"]
+
+
+def test_what_a_kill_left_is_not_read_but_said(tmp_path: Path) -> None:
+    path = tmp_path / "site.sqlite"
+    code = (
+        "import os, sys; from pathlib import Path; from feal.federation.store import Store; "
+        "from feal.annotation import Query; store = Store(Path(sys.argv[1])); "
+        "store._connection.execute('PRAGMA cache_size = 1'); store._connection.execute('BEGIN IMMEDIATE'); "
+        "store.add_queries([Query(sample=f'{n:9}' * 50, round=1, rank=n, score=0, model='') for n in range(99)]); "
+        "os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert (tmp_path / "site.sqlite-journal").exists()
+    with pytest.raises(FealError, match="stopped while it wrote .* go on with `feal resume`"):
+        Store(path, read_only=True)
+    store = Store(path)
+    assert store.asked() == set()
+    store.close()
+    Store(path, read_only=True).close()
 
 
 def test_a_sample_cannot_be_asked_for_twice_and_the_transaction_is_undone(store: Store) -> None:

@@ -34,7 +34,7 @@ def read_sheet(path: Path, *, needed: Sequence[str], optional: Sequence[str] = (
         FealError: the file as a whole cannot be read, in words for whoever wrote it.
     """
     text = _text(path)
-    delimiter = max(_DELIMITERS, key=lambda sign: len(set(needed) & set(_header(text, sign))))
+    delimiter = max(_DELIMITERS, key=lambda sign: _fit(text, sign, needed))
     header = _header(text, delimiter)
     if not header:
         raise FealError(f"This file is empty: it needs the columns {' and '.join(needed)}.")
@@ -75,6 +75,13 @@ def _decoded(data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("latin-1")
+
+
+def _fit(text: str, delimiter: str, needed: Sequence[str]) -> int:
+    try:
+        return len(set(needed) & set(_header(text, delimiter)))
+    except FealError:
+        return 0  # quotes that make no sense with this delimiter may do so with another
 
 
 def _header(text: str, delimiter: str) -> list[str]:

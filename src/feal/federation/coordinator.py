@@ -130,6 +130,7 @@ class Coordinator:
         averaged = self._average(weights, replies.good)
         losses = {site: reply.loss for site, reply in replies.good.items()}
         event: dict[str, Any] = {"event": "step", "round": state.round, "step": state.step, "loss": losses}
+        event["seconds"] = _add_seconds({}, replies.good)
         if request.evaluate:
             by_site = {site: reply.statistics for site, reply in replies.good.items()}
             event["metrics"] = metrics(state.task, by_site)

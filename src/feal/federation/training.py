@@ -9,6 +9,7 @@ import torch
 
 from feal.errors import FealError
 from feal.federation.objective import Objective
+from feal.federation.vetting import all_finite
 from feal.models import Network
 from feal.settings import Training
 
@@ -58,7 +59,7 @@ def train(
     for _ in range(training.local_epochs):
         loss = _epoch(network, optimizer, objective, read, targets, training.batch_size, step, generator, device)
     weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
-    if not all(bool(tensor.isfinite().all()) for tensor in (loss, *weights.values())):
+    if not all_finite((loss, *weights.values())):
         raise FealError("Training diverged to infinite weights: start a new run with a lower training.lr.")
     return Trained(weights=weights, moments=_moments(optimizer), loss=float(loss))
 

@@ -1,0 +1,162 @@
+"""What the engines add to a communication round, and what the coordinator needs for many sites.
+
+EfficientNet-B0 (16 MB of weights) on 3, 10 and 50 sites with a handful of labels each. For a communication round:
+its wall time, the time its sites trained (their sum over the number of workers), the difference as the overhead,
+and that as a share of a round whose training takes 10 s; medians, without the first, when workers start.
+Memory is by how much the coordinator's process grew after all sites had joined; in one process it holds the site
+that trains, too. Nothing is asserted.
+
+    python benchmarks/engines.py [--sites 3 10 50] [--steps 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from feal.config import load
+from feal.data import PreparedWriter
+from feal.experiment import start
+from feal.federation.messages import JoinReply
+from feal.federation.progress import Silence
+from feal.settings import Settings
+
+SITES = (3, 10, 50)
+ENGINES = ("in-process", "flower-simulation")
+WORKERS = {"in-process": 1, "flower-simulation": 2}
+SAMPLES, SIDE = 12, 32
+TRAINING = 10.0
+
+
+class Clock(Silence):
+    """Notes when each communication round was committed."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.memory = 0
+
+    def joined(self, sites: Mapping[str, JoinReply], *, round: int, step: int) -> None:
+        self.memory = _resident("VmRSS")
+
+    def stepped(self, *, round: int, step: int, losses: Mapping[str, float | None]) -> None:
+        self.times.append(time.perf_counter())
+
+
+def write_sites(root: Path, sites: int) -> None:
+    """Sites of a few random images, half of them of each class."""
+    with PreparedWriter(
+        root,
+        name="noise",
+        task="classification",
+        classes=("one", "two"),
+        channels=3,
+        height=SIDE,
+        width=SIDE,
+        dtype="uint8",
+    ) as writer:
+        for number in range(sites):
+            draw = np.random.default_rng(number)
+            writer.site(f"site-{number:03}").append(
+                ids=[f"{number:03}-{index}" for index in range(SAMPLES)],
+                images=draw.integers(0, 256, (SAMPLES, 3, SIDE, SIDE), dtype=np.uint8),
+                truth=(np.arange(SAMPLES) % 2).astype(np.int16),
+                splits=["test" if index >= SAMPLES - 2 else "train" for index in range(SAMPLES)],
+            )
+
+
+def settings_for(data: Path, *, engine: str, steps: int) -> Settings:
+    """One active-learning round of so many communication rounds."""
+    return load(
+        "demo",
+        {
+            "dataset": str(data),
+            "model": "efficientnet-b0",
+            "engine": engine,
+            "rounds": 1,
+            "communication_rounds": steps,
+            "budget": 4,
+            "diagnostics": False,
+            "simulation.workers": WORKERS[engine] if engine != "in-process" else None,
+        },
+    )
+
+
+def measure(engine: str, sites: int, steps: int) -> dict[str, float]:
+    """One run in this process: medians of a communication round, in seconds, and memory in MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_sites(Path(folder) / "data", sites)
+        settings = settings_for(Path(folder) / "data", engine=engine, steps=steps)
+        clock = Clock()
+        start(settings, out=Path(folder) / "run", watcher=clock)
+        grown = _resident("VmHWM") - clock.memory
+        lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
+    events: list[dict[str, Any]] = [event for event in map(json.loads, lines) if event["event"] == "step"]
+    trained = [event["seconds"]["train"] / WORKERS[engine] for event in events][1:]
+    walls = list(np.diff(clock.times))
+    overheads = [wall - busy for wall, busy in zip(walls, trained, strict=True)]
+    return {
+        "wall": statistics.median(walls),
+        "trained": statistics.median(trained),
+        "overhead": statistics.median(overheads),
+        "memory": grown / 1024,
+    }
+
+
+def _resident(what: str) -> int:
+    """Resident memory of this process in KiB, now (VmRSS) or at its highest (VmHWM)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1])
+    raise RuntimeError(f"/proc/self/status has no {what}")
+
+
+def measured_apart(engine: str, sites: int, steps: int) -> dict[str, float]:
+    """The same in a process of its own, whose memory nothing else was in."""
+    command = [sys.executable, __file__, "--one", engine, str(sites), "--steps", str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sites", type=int, nargs="+", default=SITES)
+    parser.add_argument("--steps", type=int, default=8, help="communication rounds of each run")
+    parser.add_argument("--one", nargs=2, metavar=("ENGINE", "SITES"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one[0], int(options.one[1]), options.steps)))
+        return
+    table = Table("engine", box=None, header_style="bold")
+    for heading in ("sites", "round s", "training s", "overhead s", "per site s", "of 10 s", "memory MB"):
+        table.add_column(heading, justify="right")
+    for sites in options.sites:
+        for engine in ENGINES:
+            figures = measured_apart(engine, sites, options.steps)
+            table.add_row(
+                engine,
+                str(sites),
+                f"{figures['wall']:.2f}",
+                f"{figures['trained']:.2f}",
+                f"{figures['overhead']:.2f}",
+                f"{figures['overhead'] / sites:.3f}",
+                f"{figures['overhead'] / TRAINING:.1%}",
+                f"{figures['memory']:.0f}",
+            )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""`feal labels`: who answered what and when, and what is awaited."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feal.annotation import Answer
+from feal.data.pictures import read_mask
+from feal.experiment import start
+from feal.federation.store import Store
+from tests.command import Command
+from tests.runs import tiny, tiny_polyps
+
+
+def _store(run: Path, site: str = "alder") -> Store:
+    return Store(run / "sites" / site / "site.sqlite")
+
+
+def _say(run: Path, *labels: object, by: str = "Dr. B") -> list[str]:
+    """Give these answers to alder's first samples of round 1; returns the samples."""
+    store = _store(run)
+    samples = [record.sample for record in store.records() if record.round == 1][: len(labels)]
+    with store.transaction():
+        store.add_answers([Answer(sample=s, label=label, by=by) for s, label in zip(samples, labels, strict=True)])
+    store.close()
+    return samples
+
+
+def _rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "labels.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _figures(line: str) -> list[str]:
+    return line.split()[:6]
+
+
+def test_a_finished_run_with_a_correction(command: Command, tmp_path: Path) -> None:
+    run = start(tiny(), out=tmp_path / "run").folder
+    _say(run, None)
+    shown = command("labels", run)
+    assert shown.code == 0, shown.err
+    lines = shown.out.splitlines()
+    assert lines[0].strip() == "alder"
+    assert lines[1].split()[:6] == ["round", "asked", "labelled", "cannot", "awaited", "corrected"]
+    assert _figures(lines[2]) == ["1", "5", "4", "1", "0", "1"]
+    assert _figures(lines[3]) == ["2", "5", "5", "0", "0", "0"]
+    assert "birch" in shown.out
+    assert "annotation" not in shown.out
+    assert max(map(len, lines)) <= 80
+
+
+def test_one_site_only(command: Command, tmp_path: Path) -> None:
+    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+    shown = command("labels", run, "--site", "birch")
+    assert "birch" in shown.out
+    assert "alder" not in shown.out
+    refused = command("labels", run, "--site", "brich")
+    assert refused.code == 2
+    assert "did you mean 'birch'" in refused.err
+
+
+def test_what_is_awaited_and_refused_and_where(command: Command, tmp_path: Path) -> None:
+    run = start(tiny(annotator="folder"), out=tmp_path / "run").folder
+    place = run / "sites" / "alder" / "annotation" / "round-001"
+    shown = command("labels", run)
+    assert f"5 of round 1 awaited in {place}" in shown.out
+    assert "refused" not in shown.out
+    request = (place / "request.csv").read_text()
+    sample = request.splitlines()[1].split(",")[0]
+    (place / "answers.csv").write_text(f"sample,label\n{sample},0\nnobody,1\n")
+    assert command("resume", run).code == 0
+    shown = command("labels", run)
+    assert f"4 of round 1 awaited in {place}" in shown.out
+    assert f"listed in {place.parent / 'refused.csv'}" in shown.out
+
+
+def test_export_has_every_answer_and_its_history(command: Command, tmp_path: Path) -> None:
+    run = start(tiny(), out=tmp_path / "run").folder
+    state = json.loads((run / "state.json").read_text())
+    first, second = _say(run, 4, None)
+    _say(run, 3, by="Dr. C")
+    exported = command("labels", run, "--export", tmp_path / "out")
+    assert exported.code == 0, exported.err
+    assert str(tmp_path / "out" / "labels.csv") in exported.out
+    rows = _rows(tmp_path / "out")
+    assert len(rows) == 2 * 2 * 5 + 3
+    assert ",".join(rows[0]) == (
+        "site,sample,round,rank,score,model,asked,label,class,mask,answered,by,corrected,superseded"
+    )
+    story = [row for row in rows if row["sample"] == first]
+    assert [(row["label"], row["by"], row["superseded"]) for row in story[1:]] == [
+        ("4", "Dr. B", "yes"),
+        ("3", "Dr. C", ""),
+    ]
+    assert (story[0]["by"], story[0]["superseded"], story[2]["corrected"]) == ("oracle", "yes", "2")
+    declined = next(row for row in rows if row["sample"] == second and not row["superseded"])
+    assert (declined["label"], declined["class"]) == ("", "cannot be labelled")
+    names = (state.get("facts") or {}).get("classes")
+    assert story[2]["class"] == (names[3] if names else "")
+    assert {row["model"] for row in rows if row["round"] == "1"} == {""}
+    assert all(len(row["model"]) == 32 for row in rows if row["round"] == "2")
+
+
+def test_class_names_come_from_the_runs_state(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+    monkeypatch.setattr("feal.cli.labels.read_json", lambda path: {"facts": {"classes": list("abcde")}})
+    assert command("labels", run, "--export", tmp_path / "out").code == 0
+    for row in _rows(tmp_path / "out"):
+        assert row["class"] == "abcde"[int(row["label"])]
+
+
+def test_masks_are_exported_to_the_pixel(command: Command, tmp_path: Path) -> None:
+    run = start(tiny_polyps(), out=tmp_path / "run").folder
+    new = np.random.default_rng(0).integers(0, 2, (32, 32)).astype(np.uint8)
+    store = _store(run)
+    old = next(store.records()).label
+    store.close()
+    (sample,) = _say(run, new)
+    assert command("labels", run, "--site", "alder", "--export", tmp_path / "out").code == 0
+    rows = _rows(tmp_path / "out")
+    masks = [
+        read_mask(tmp_path / "out" / row["mask"], shape=(32, 32), classes=2)
+        for row in rows
+        if row["sample"] == sample
+    ]
+    assert np.array_equal(masks[0], old)
+    assert np.array_equal(masks[1], new)
+    assert len({row["mask"] for row in rows}) == len(rows) == 7
+    assert {row["mask"].split("/")[1] for row in rows} == {"alder"}
+
+
+def test_an_export_never_mixes_with_something_else(command: Command, tmp_path: Path) -> None:
+    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+    (tmp_path / "out").mkdir()
+    assert command("labels", run, "--export", tmp_path / "out").code == 0
+    before = (tmp_path / "out" / "labels.csv").read_bytes()
+    for taken in (tmp_path / "out", run / "config.yaml"):
+        refused = command("labels", run, "--export", taken)
+        assert refused.code == 2
+        assert "not empty" in refused.err
+    assert (tmp_path / "out" / "labels.csv").read_bytes() == before
+
+
+def test_looking_changes_no_file(command: Command, tmp_path: Path) -> None:
+    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert command("labels", run).code == 0
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_no_run_and_a_run_without_questions(command: Command, tmp_path: Path) -> None:
+    refused = command("labels", tmp_path)
+    assert refused.code == 2
+    assert "holds no run" in refused.err
+    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+    for path in run.glob("sites/*/site.sqlite"):
+        path.unlink()
+    assert "asked for no label yet" in command("labels", run).out
+
+
+def test_a_damaged_store_is_said(command: Command, tmp_path: Path) -> None:
+    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+    (run / "sites" / "alder" / "site.sqlite").write_bytes(b"no database" * 200)
+    refused = command("labels", run)
+    assert refused.code == 2
+    assert "site.sqlite cannot be used" in refused.err
