@@ -69,3 +69,38 @@ def test_an_unwritable_folder_is_said(tmp_path: Path) -> None:
     blocker.write_text("")
     with pytest.raises(FealError, match=r"a\.txt could not be written"):
         files.write_text(blocker / "a.txt", "x")
+
+
+def test_a_whole_folder_appears_at_the_end(tmp_path: Path) -> None:
+    final = tmp_path / "deep" / "folder"
+    with files.whole_folder(final) as partial:
+        (partial / "a").write_text("a")
+        assert not final.exists()
+    assert [path.name for path in final.iterdir()] == ["a"]
+    assert [path.name for path in final.parent.iterdir()] == ["folder"]
+
+
+def test_a_whole_folder_that_fails_is_gone(tmp_path: Path) -> None:
+    with (
+        pytest.raises(FealError, match="no space left to write .*folder"),
+        files.whole_folder(tmp_path / "folder"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fill() -> None:
+        with files.whole_folder(tmp_path / "folder") as partial:
+            (partial / "a").write_text("a")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_whole_folder_takes_no_place_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for taken in (tmp_path, tmp_path / "file"):
+        with pytest.raises(FealError, match="choose another --out"), files.whole_folder(taken):
+            pytest.fail("entered")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1

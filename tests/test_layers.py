@@ -1,4 +1,4 @@
-"""Imports point downwards: config, experiment, federation, then its parts, then what everybody stands on."""
+"""Imports point downwards: config, inference, experiment, federation, its parts, then what everybody stands on."""
 
 import ast
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from tests.paths import PROJECT
 LAYERS = [
     {"cli", "__init__"},
     {"config"},
+    {"inference"},
     {"experiment"},
     {"federation"},
     {"selection", "annotation"},

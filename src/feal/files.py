@@ -8,6 +8,8 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +49,26 @@ def publish(temporary: Path, final: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+@contextmanager
+def whole_folder(final: Path) -> Iterator[Path]:
+    """A folder to be filled, which has its final name at the end and is gone if anything goes wrong before.
+
+    Raises:
+        FealError: there is something at `final` already, or the disk refuses.
+    """
+    if final.exists() and (not final.is_dir() or any(final.iterdir())):
+        raise FealError(f"{final} exists and is not an empty folder: choose another --out.")
+    partial = final.with_name(f".{final.name}.{uuid.uuid4().hex}.partial")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        publish(partial, final)
+    except OSError as error:
+        raise unwritable(final, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def unwritable(path: Path, error: OSError) -> FealError:

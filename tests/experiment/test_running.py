@@ -30,6 +30,8 @@ def test_a_run_directory_is_complete(whole: Result) -> None:
         assert sorted(path.name for path in (site / "selections").iterdir()) == ["round-001.csv", "round-002.csv"]
         kept = load_file(site / "diagnostics" / "round-001.safetensors")
         assert kept["logits_global"].shape == kept["logits_local"].shape == (len(kept["rows"]), 5)
+        tested = load_file(site / "diagnostics" / "evaluation-002.safetensors")
+        assert tested["logits"].shape == (len(tested["rows"]), 5) == (16, 5)
 
 
 def test_the_summary_has_its_lasting_form(whole: Result) -> None:
@@ -204,6 +206,17 @@ def test_class_counts_can_stay_at_home(tmp_path: Path) -> None:
     result = start(tiny(share_counts=False, rounds=1), out=tmp_path / "run")
     state = json.loads((result.folder / "state.json").read_text())
     assert set(state["class_counts"].values()) == {None}
+
+
+def test_the_state_says_what_the_images_are(whole: Result) -> None:
+    facts = json.loads((whole.folder / "state.json").read_text())["facts"]
+    assert len(facts.pop("classes")) == 5
+    assert facts == {"channels": 3, "height": 32, "width": 32, "dtype": "uint8"}
+
+
+def test_without_diagnostics_nothing_is_kept_of_the_samples(tmp_path: Path) -> None:
+    result = start(tiny(diagnostics=False, rounds=1), out=tmp_path / "run")
+    assert not list(result.folder.rglob("diagnostics"))
 
 
 def test_candidates_limit_what_is_looked_at(tmp_path: Path) -> None:

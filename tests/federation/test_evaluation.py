@@ -6,7 +6,7 @@ import torch
 
 from feal.evidential import aleatoric, concentration, epistemic, expected_probability
 from feal.federation import statistics as figures
-from feal.federation.evaluation import evaluate
+from feal.federation.evaluation import Samples, evaluate
 from feal.federation.statistics import ENERGY_BINS, Statistics
 from feal.selection import Context
 from feal.selection.testing import network
@@ -39,7 +39,9 @@ def _data(task: Task) -> tuple[torch.Tensor, torch.Tensor]:
     return images, target
 
 
-def _evaluate(task: Task, loss: str = "evidential") -> tuple[Statistics, torch.Tensor, torch.Tensor]:
+def _evaluate(
+    task: Task, loss: str = "evidential", samples: Samples | None = None
+) -> tuple[Statistics, torch.Tensor, torch.Tensor]:
     images, target = _data(task)
     model = network(task, seed=1, classes=CLASSES)
     with torch.no_grad():
@@ -52,6 +54,7 @@ def _evaluate(task: Task, loss: str = "evidential") -> tuple[Statistics, torch.T
         context=_context(task, loss),
         batch_size=5,
         device=torch.device("cpu"),
+        samples=samples,
     )
     assert result is not None
     return result, logits, target
@@ -116,3 +119,29 @@ def test_without_samples_there_are_no_statistics() -> None:
         device=torch.device("cpu"),
     )
     assert nothing is None
+
+
+def test_what_is_kept_of_each_sample_adds_up_to_the_statistics() -> None:
+    samples = Samples()
+    result, logits, _ = _evaluate("classification", samples=samples)
+    kept = samples.columns()
+    assert kept.keys() == {"logits"}
+    assert torch.allclose(kept["logits"], logits, atol=1e-5)
+
+    samples = Samples()
+    result, logits, target = _evaluate("segmentation", samples=samples)
+    kept = samples.columns()
+    assert kept["dice"].shape == (SAMPLES, CLASSES)
+    assert kept["dice"].nansum(0).tolist() == pytest.approx(result.dice)
+    assert (~kept["dice"].isnan()).sum(0).tolist() == result.dice_count
+    assert float(kept["aleatoric"].sum()) == pytest.approx(result.aleatoric)
+    assert float(kept["epistemic"].sum()) == pytest.approx(result.epistemic)
+    energy = -torch.logsumexp(logits.double(), 1).flatten(1).mean(1)
+    assert kept["energy"].tolist() == pytest.approx(energy.tolist(), abs=1e-5)
+    unseen = (target != 1).flatten(1).all(1) & (logits.argmax(1) != 1).flatten(1).all(1)
+    assert torch.equal(kept["dice"][:, 1].isnan(), unseen)
+
+
+def test_keeping_samples_changes_no_bit() -> None:
+    for task in ("classification", "segmentation"):
+        assert _evaluate(task, samples=Samples())[0] == _evaluate(task)[0]

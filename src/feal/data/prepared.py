@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +19,8 @@ from feal.settings import Task
 
 IMAGES = "images.npy"
 
-# What a stored value is divided by, so that integers cover [0, 1].
-_SCALE = {"uint8": 255.0, "uint16": 65535.0}
+SCALE = {"uint8": 255.0, "uint16": 65535.0}
+"""What a stored value is divided by, so that integers cover [0, 1]."""
 
 
 class PreparedSite:
@@ -84,10 +85,7 @@ class PreparedSite:
         stored = self._images.read(rows)
         if self._dtype == "float16":
             self._check_finite(stored, rows)
-        images = stored.astype(np.float32)
-        if self._dtype in _SCALE:
-            images /= np.float32(_SCALE[self._dtype])
-        return torch.from_numpy(images)
+        return torch.from_numpy(scaled(stored))
 
     def _check_finite(self, images: NDArray[np.float16], rows: Rows) -> None:
         finite = np.isfinite(images)
@@ -134,6 +132,18 @@ def open_prepared(root: Path | str) -> PreparedSet:
     """
     manifest, digest = read_manifest(Path(root))
     return PreparedSet(Path(root), manifest, digest)
+
+
+def scaled(stored: NDArray[Any]) -> NDArray[np.float32]:
+    """Stored pixels as a network gets them: float32, integers divided by `SCALE`.
+
+    >>> scaled(np.array([0, 255], dtype=np.uint8))
+    array([0., 1.], dtype=float32)
+    """
+    images = stored.astype(np.float32)
+    if stored.dtype.name in SCALE:
+        images /= np.float32(SCALE[stored.dtype.name])
+    return images
 
 
 def verify(root: Path | str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -11,6 +11,26 @@ from feal.models import Network
 from feal.selection import Context, RoleModel
 
 Read = Callable[[Sequence[str]], torch.Tensor]
+
+
+class Samples:
+    """What a model says of each sample, in the order of `ids`; gathered on the way, at the site alone.
+
+    Classification keeps `logits` [n, C]. Segmentation keeps for every image `dice` [n, C] (NaN where neither truth
+    nor prediction shows the class), `aleatoric`, `epistemic` and `energy` [n].
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[torch.Tensor]] = {}
+
+    def add(self, columns: Mapping[str, torch.Tensor]) -> None:
+        """Take in a batch's columns."""
+        for name, column in columns.items():
+            self._parts.setdefault(name, []).append(column.cpu())
+
+    def columns(self) -> dict[str, torch.Tensor]:
+        """All batches' columns as one."""
+        return {name: torch.cat(parts) for name, parts in self._parts.items()}
 
 
 @torch.no_grad()
@@ -23,18 +43,26 @@ def evaluate(
     context: Context,
     batch_size: int,
     device: torch.device,
+    samples: Samples | None = None,
 ) -> Statistics | None:
-    """Statistics of the network over samples with known truth; None where there is no sample."""
+    """Statistics of the network over samples with known truth; None where there is no sample.
+
+    `samples`, if given, gathers what the statistics are the sums of.
+    """
     model = RoleModel(network.to(device).eval())
     total: Statistics | None = None
     for start in range(0, len(ids), batch_size):
         batch = ids[start : start + batch_size]
-        statistics = _batch(model, read(batch).to(device), truth(batch).to(device), context)
+        statistics, columns = _batch(model, read(batch).to(device), truth(batch).to(device), context)
+        if samples is not None:
+            samples.add(columns)
         total = statistics if total is None else total + statistics
     return total
 
 
-def _batch(model: RoleModel, images: torch.Tensor, target: torch.Tensor, context: Context) -> Statistics:
+def _batch(
+    model: RoleModel, images: torch.Tensor, target: torch.Tensor, context: Context
+) -> tuple[Statistics, dict[str, torch.Tensor]]:
     logits = model(images).logits
     probability = context.probability(logits)
     evidence = context.concentration(logits) > 1
@@ -44,21 +72,26 @@ def _batch(model: RoleModel, images: torch.Tensor, target: torch.Tensor, context
     confidence = probability.gather(1, prediction.unsqueeze(1)).squeeze(1).double().flatten()
     right = (prediction == target).flatten()
     bins = (confidence * CALIBRATION_BINS).long().clamp(0, CALIBRATION_BINS - 1)
-    images_dice, images_counted = _dice(target, prediction, context)
-    return Statistics(
+    energy = _energy(logits)
+    scores = _dice(target, prediction, context)
+    shown = [column[~column.isnan()] for column in scores.unbind(1)]
+    statistics = Statistics(
         samples=len(images),
         confusion=confusion.tolist(),
         calibration_count=torch.bincount(bins, minlength=CALIBRATION_BINS).tolist(),
         calibration_confidence=torch.bincount(bins, confidence, minlength=CALIBRATION_BINS).tolist(),
         calibration_correct=torch.bincount(bins[right], minlength=CALIBRATION_BINS).tolist(),
-        energy=_energies(logits),
+        energy=_histogram(energy),
         aleatoric=float(aleatoric.sum()),
         epistemic=float(epistemic.sum()),
         zero_evidence=float(_share(~evidence.any(1)).sum()),
         class_evidence=[float(_share(evidence[:, c]).sum()) for c in range(context.classes)],
-        dice=images_dice,
-        dice_count=images_counted,
+        dice=[float(column.double().sum()) for column in shown],
+        dice_count=[len(column) for column in shown],
     )
+    if context.task == "classification":
+        return statistics, {"logits": logits}
+    return statistics, {"dice": scores, "aleatoric": aleatoric, "epistemic": epistemic, "energy": energy}
 
 
 def _share(flags: torch.Tensor) -> torch.Tensor:
@@ -70,26 +103,26 @@ def _confusion(target: torch.Tensor, prediction: torch.Tensor, classes: int) -> 
     return torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
-def _energies(logits: torch.Tensor) -> list[int]:
+def _energy(logits: torch.Tensor) -> torch.Tensor:
     energy = -torch.logsumexp(logits.double(), dim=1)
-    per_image = energy.reshape(len(energy), -1).mean(1).clamp(*ENERGY_RANGE)
+    return energy.reshape(len(energy), -1).mean(1)
+
+
+def _histogram(energy: torch.Tensor) -> list[int]:
     low, high = ENERGY_RANGE
-    return [int(count) for count in torch.histc(per_image.cpu(), ENERGY_BINS, low, high).tolist()]
+    counts = torch.histc(energy.clamp(low, high).cpu(), ENERGY_BINS, low, high)
+    return [int(count) for count in counts.tolist()]
 
 
-def _dice(target: torch.Tensor, prediction: torch.Tensor, context: Context) -> tuple[list[float], list[int]]:
-    """Per class: the sum over images of 2|A and B| / (|A| + |B|), and how many images have one.
+def _dice(target: torch.Tensor, prediction: torch.Tensor, context: Context) -> torch.Tensor:
+    """Per image and class 2|A and B| / (|A| + |B|), [images, classes]; no class at all for classification.
 
-    A class that neither truth nor prediction shows is left out of that image; one of the two alone scores 0.
+    A class that neither truth nor prediction shows is NaN in that image; one of the two alone scores 0.
     """
     if context.task == "classification":
-        return [], []
-    sums, counts = [], []
+        return torch.empty(len(target), 0)
+    scores = []
     for c in range(context.classes):
         truth, found = (target == c).flatten(1), (prediction == c).flatten(1)
-        sizes = truth.sum(1) + found.sum(1)
-        present = sizes > 0
-        scores = 2.0 * (truth & found).sum(1)[present] / sizes[present]
-        sums.append(float(scores.double().sum()))
-        counts.append(int(present.sum()))
-    return sums, counts
+        scores.append(2.0 * (truth & found).sum(1) / (truth.sum(1) + found.sum(1)))
+    return torch.stack(scores, dim=1)

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from pydantic import ValidationError
 
 from feal.data import PreparedSet
@@ -20,6 +19,7 @@ from feal.federation.admission import check_admission
 from feal.federation.duties import Done, Duties
 from feal.federation.store import Memory, Store
 from feal.files import from_system, read_tensors, write_text
+from feal.models import threads
 from feal.randomness import Address
 from feal.settings import Settings
 from feal.version import VERSION
@@ -189,11 +189,7 @@ def _position(request: messages.Request) -> tuple[int, int, int]:
 @contextmanager
 def _conditions(settings: Settings, request: messages.Request, site: str) -> Iterator[None]:
     """The same threads and the same random state for a message, whatever ran in this process before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(settings.threads)
     purpose = f"message {request.kind}"
     Address(seed=settings.seed, purpose=purpose, site=site, round=request.round, step=request.step).seed_torch()
-    try:
+    with threads(settings.threads):
         yield
-    finally:
-        torch.set_num_threads(before)

@@ -84,6 +84,13 @@ def _echoes(request: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+def test_a_cluster_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    settings = tiny(engine=NAME, simulation={"address": "127.0.0.1:9"})
+    with pytest.raises(FealError, match="no Ray cluster to use at 127.0.0.1:9"):
+        start(settings, out=tmp_path / "run")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [tiny, tiny_polyps])
 def test_the_same_bits_as_in_process(
     make: Callable[..., Settings], tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -143,6 +150,13 @@ def test_a_late_reply_is_not_taken_for_another(engine: Faulty) -> None:
     given_up = engine.deliver(b"nap birch", SITES, timeout=None)
     assert next(given_up) == ("alder", b"alder: nap birch")
     given_up.close()
+    assert _replies(engine, "echo all") == _echoes("echo all")
+
+
+@pytest.mark.slow
+def test_a_second_engine_leaves_the_first_alone(engine: Faulty, tmp_path: Path) -> None:
+    with pytest.raises(FealError, match="Ray is in use in this process already"):
+        start(tiny(engine=NAME), out=tmp_path / "run")
     assert _replies(engine, "echo all") == _echoes("echo all")
 
 
@@ -234,10 +248,3 @@ def test_flower_and_ray_are_imported_by_those_only_who_use_them(tmp_path: Path) 
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "set()\n"
-
-
-@pytest.mark.slow
-def test_a_cluster_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    settings = tiny(engine=NAME, simulation={"address": "127.0.0.1:9"})
-    with pytest.raises(FealError, match="no Ray cluster to use at 127.0.0.1:9"):
-        start(settings, out=tmp_path / "run")

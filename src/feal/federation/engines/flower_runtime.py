@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -21,6 +22,8 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
+from ray.actor import ActorHandle
+from ray.util.client.common import ClientActorHandle
 
 from feal.errors import FealError
 from feal.federation.engines.flower_client import Client
@@ -30,7 +33,7 @@ QUERY = "query"
 SILENT = logging.CRITICAL + 1
 STORE_PER_WORKER, SMALLEST_STORE = 48 * 2**20, 80 * 2**20  # what does not fit goes over the disk
 START_SECONDS = 120.0
-END_SECONDS = 1.5  # Flower's threads look once a second whether they shall end
+END_SECONDS = 10.0  # Flower's threads look once a second whether they shall end
 SOCKET_ROOM = 27  # what Ray's socket names leave of the 107 characters that one may have
 
 
@@ -81,17 +84,15 @@ class Runtime:
         """End Flower and Ray with all their processes, whatever these are at."""
         self._stop.set()
         try:
-            self._joined(END_SECONDS)
+            if ray.is_initialized():
+                _kill_actors()
+            if self._thread.is_alive():
+                self._thread.join(END_SECONDS)
         finally:
-            ray.shutdown()  # wakes up the threads of Flower that wait for an actor
-            self._joined(4 * END_SECONDS)
+            ray.shutdown()
             self._logger.setLevel(self._level)
             if self._scratch is not None:
                 shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _joined(self, seconds: float) -> None:
-        if self._thread.is_alive():
-            self._thread.join(seconds)
 
     def _simulate(self, app: ClientApp, nodes: int, threads: int) -> None:
         server = ServerApp()
@@ -129,6 +130,8 @@ class Runtime:
 
 def _start_ray(*, workers: int, threads: int, address: str | None) -> Path | None:
     """Start a Ray of our own in a folder that is returned, or join the one at `address`."""
+    if ray.is_initialized():
+        raise FealError("Ray is in use in this process already: end that first, or use engine=in-process.")
     scratch = None if address else _scratch()
     options: dict[str, Any] = {"address": address}
     if scratch is not None:
@@ -153,6 +156,13 @@ def _start_ray(*, workers: int, threads: int, address: str | None) -> Path | Non
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise FealError(f"{where} ({reason}): try again, or use engine=in-process.") from error
     return scratch
+
+
+def _kill_actors() -> None:
+    """Wake up the threads of Flower that wait for an actor: no end of Ray would, nor does Flower lend its pool."""
+    handles = [thing for thing in gc.get_objects() if type(thing) in (ActorHandle, ClientActorHandle)]
+    for handle in handles:
+        ray.kill(handle)
 
 
 def _cores() -> int:

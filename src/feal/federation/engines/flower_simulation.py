@@ -29,8 +29,6 @@ GRACE = 60.0
 ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Listen on the loopback interface only, as Ray does elsewhere than on Linux.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     # Ray would have actors step back behind every other process.
     "RAY_worker_niceness": "0",
     # Leave a GPU visible to actors that did not book one.
@@ -40,6 +38,12 @@ ENVIRONMENT = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     # Flower must not call up a new Ray to end its actors when Ray has ended.
     "RAY_ENABLE_AUTO_CONNECT": "0",
+}
+PRIVATE = {
+    # Listen on the loopback interface only, as Ray does elsewhere than on Linux.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # How long Ray's agents outlive a process that was killed.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "3",
 }
 
 
@@ -74,7 +78,9 @@ class FlowerSimulation(Engine):
         self._settings = settings
         self._flying: dict[str, Flight] = {}
         self._runtime: Runtime | None = None
-        _check_installed()
+        self._variables = ENVIRONMENT if settings.simulation.address else {**ENVIRONMENT, **PRIVATE}
+        with _environment(self._variables):
+            _check_installed()
 
     def sites(self) -> list[str]:
         return list(self._names)
@@ -102,7 +108,7 @@ class FlowerSimulation(Engine):
             self._runtime = None
 
     def _started(self) -> Runtime:
-        with _environment(ENVIRONMENT):
+        with _environment(self._variables):
             from feal.federation.engines.flower_client import Client
             from feal.federation.engines.flower_runtime import Runtime
 
@@ -149,11 +155,10 @@ def _result(flight: Flight, reply: Message) -> bytes | Lost:
 
 def _check_installed() -> None:
     try:
-        with _environment(ENVIRONMENT):
-            import flwr
-            import ray
+        import flwr
+        import ray
 
-            del flwr, ray
+        del flwr, ray
     except ImportError as error:
         raise FealError(
             "The engine flower-simulation needs Flower: install it with `pip install 'feal[flower]'`."

@@ -1,0 +1,112 @@
+"""`feal predict` and `feal export`: what a person sees of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from feal.cli.screen import PLAIN_INTERVAL
+from feal.cli.tables import command, number
+from feal.experiment.folder import free_folder
+from feal.inference import Audience, Format, Predicted, TrainedModel, export, open_trained, predict_folder
+
+
+def predict_pictures(
+    model_folder: Path, *, images: Path, out: Path | None, round: int | None, values: bool
+) -> None:
+    """Predict a folder of pictures and print what came out."""
+    out = out or free_folder(Path("predictions"), model_folder.resolve().name)
+    model = open_trained(model_folder, round=round)
+    console = Console()
+    _say(console, f"{_described(model)}\n", style="bold")
+    with _Bar(console) as bar:
+        predicted = predict_folder(model, images, out, values=values, audience=bar)
+    console.print(_table(predicted, model))
+    left_out = f", {predicted.skipped} left out" if predicted.skipped else ""
+    _say(console, f"\n{predicted.images} pictures predicted{left_out}: {predicted.folder / 'predictions.csv'}")
+    if model.facts.task == "segmentation":
+        _say(console, f"  masks:             {predicted.folder / 'masks'}")
+        _say(console, f"  uncertainty maps:  {predicted.folder / 'maps'}")
+    _say(console, f"  what is what:      {predicted.folder / 'README.md'}")
+
+
+def export_model(model_folder: Path, *, out: Path | None, format: Format, round: int | None) -> None:
+    """Export a model and print where its files lie."""
+    out = out or free_folder(Path("exports"), model_folder.resolve().name)
+    model = open_trained(model_folder, round=round)
+    console = Console()
+    _say(console, _described(model), style="bold")
+    for path in export(model, out, format=format):
+        _say(console, f"  {path}  ({_size(path)})")
+    _say(console, f"Use it with: {command('predict', out, '--images', 'FOLDER')}")
+
+
+class _Bar(Audience):
+    """A bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._spoke = time.monotonic()
+        self._progress = Progress(
+            TextColumn("looking at pictures"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=None)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+        if isinstance(error, KeyboardInterrupt):
+            _say(self._console, "Interrupted: no predictions were written, and the run is as it was.")
+
+    def looked(self, done: int, total: int) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+        if not self._console.is_terminal and time.monotonic() - self._spoke >= PLAIN_INTERVAL:
+            self._spoke = time.monotonic()
+            _say(self._console, f"{done} of {total} pictures")
+
+    def left_out(self, sentence: str) -> None:
+        _say(self._console, f"Left out: {sentence}", style="yellow")
+
+
+def _described(model: TrainedModel) -> str:
+    facts = model.facts
+    strategy = facts.origin.settings["strategy"]
+    return f"{facts.model} for {facts.task}, round {facts.origin.round} of {strategy} on {facts.origin.dataset}"
+
+
+def _table(predicted: Predicted, model: TrainedModel) -> Table:
+    whole = model.facts.task == "classification"
+    table = Table("class", box=None, header_style="bold")
+    table.add_column("pictures" if whole else "share of pixels", justify="right")
+    for name, amount in predicted.by_class.items():
+        table.add_row(name, f"{amount:.0f}" if whole else f"{100 * amount:.1f} %")
+    table.add_section()
+    table.add_row("mean aleatoric", number(predicted.aleatoric))
+    table.add_row("mean epistemic", number(predicted.epistemic))
+    return table
+
+
+def _size(path: Path) -> str:
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
+def _say(console: Console, text: str, *, style: str | None = None) -> None:
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,110 @@
+"""Picture files as a network's input."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from feal.data.prepared import scaled
+from feal.errors import FealError
+from feal.inference.facts import Input
+
+EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
+_MODES = {1: "L", 3: "RGB"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as the network takes it, and the size that it has itself."""
+
+    pixels: NDArray[np.float32]
+    """[channels, height, width], values in [0, 1]."""
+    width: int
+    height: int
+
+
+def find_pictures(folder: Path) -> list[str]:
+    """The pictures below a folder as paths relative to it, sorted; hidden files and folders are passed over.
+
+    Raises:
+        FealError: there is no such folder, or no picture in it.
+    """
+    if not folder.is_dir():
+        raise FealError(f"There is no folder {folder}: give the one that holds the pictures.")
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        relative = Path(place).relative_to(folder)
+        found += [(relative / name).as_posix() for name in files if _is_picture(name)]
+    if not found:
+        raise FealError(f"There is no picture in {folder} or below it: looked for {', '.join(EXTENSIONS)}.")
+    return sorted(found)
+
+
+def check_readable(size: Input) -> None:
+    """Raise a `FealError` where picture files cannot hold what the network was trained on."""
+    if size.channels not in _MODES:
+        raise FealError(
+            f"The model takes images of {size.channels} channels, and pictures have 1 or 3: "
+            "give it arrays from Python, as its model card shows."
+        )
+    if size.scale is None:
+        raise FealError(
+            f"The model was trained on {size.dtype} images with values of their own, which pictures do not have: "
+            "give it arrays from Python, as its model card shows."
+        )
+
+
+def read_picture(path: Path, size: Input) -> Picture:
+    """Decode a picture: grey or RGB as the network takes it, bicubic to its size, integers scaled to [0, 1].
+
+    A PNG of a prepared image gives the very numbers that the prepared reader gives. Pixels are scaled by what
+    their type can hold, whatever the run's was; transparency is ignored, a camera's orientation is heeded.
+
+    Raises:
+        FealError: it cannot be decoded, has several pages, or values of no known range; one sentence names it.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path) as file:
+                pages = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
+                picture = ImageOps.exif_transpose(file)
+    except Exception as error:  # decoders raise whatever they like on a broken file
+        raise _unreadable(path, f"{type(error).__name__}: {error}".splitlines()[0]) from error
+    if pages > 1:
+        raise _unreadable(path, f"it has {pages} pages, save the one that is meant")
+    if picture.mode in ("I", "F"):
+        raise _unreadable(path, "its 32-bit values have no known range, save it with 8 or 16 bits")
+    stored = _planes(picture, (size.width, size.height), channels=size.channels)
+    return Picture(scaled(stored), picture.width, picture.height)
+
+
+def _planes(picture: Image.Image, size: tuple[int, int], *, channels: int) -> NDArray[Any]:
+    """The pixels uint8 or uint16 [channels, height, width] at that size (width, height)."""
+    if picture.mode.startswith("I;16"):
+        grey = Image.fromarray(np.asarray(picture).astype(np.uint16))
+        return np.repeat(np.asarray(_resized(grey, size))[None], channels, axis=0)
+    if picture.mode == "P":
+        picture = picture.convert("RGBA")
+    pixels = np.asarray(_resized(picture.convert(_MODES[channels]), size))
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _resized(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    return picture if picture.size == size else picture.resize(size, Image.Resampling.BICUBIC)
+
+
+def _is_picture(name: str) -> bool:
+    return not name.startswith(".") and name.lower().endswith(EXTENSIONS)
+
+
+def _unreadable(path: Path, why: str) -> FealError:
+    return FealError(f"{path} could not be read ({why}).")

@@ -1,0 +1,32 @@
+"""Pages that are followed literally work as they stand there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.command import Command
+from tests.paths import PROJECT
+
+SHORT = ["rounds=1", "communication_rounds=2", "training.local_epochs=1"]
+
+
+@pytest.mark.slow
+def test_the_page_about_predicting(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command("run", "demo", *SHORT).code == 0
+    page = (PROJECT / "docs" / "predict.md").read_text()
+    for language, block in re.findall(r"```(\w*)\n(.*?)```", page, flags=re.DOTALL):
+        if language == "python":
+            exec(block, {})
+            continue
+        for line in block.splitlines():
+            ended = command(*shlex.split(line)[1:])
+            assert ended.code == 0, f"{line}: {ended.err}"
+    tables = [path.read_bytes() for path in sorted(tmp_path.glob("predictions/*/predictions.csv"))]
+    assert len(tables) == 2
+    assert tables[0] == tables[1]
+    assert tables[0].count(b"\n") == 13
