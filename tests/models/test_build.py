@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from feal.errors import FealError
 from feal.models import Network, build_model, models_for
@@ -65,3 +66,19 @@ def test_what_does_not_fit_is_one_sentence(name: str, changes: dict[str, object]
 def test_monai_waits_until_it_is_needed() -> None:
     code = "import sys, feal.models; sys.exit('monai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["tiny-cnn", "efficientnet-b0", "unet"])
+def test_given_weights_nothing_is_drawn_and_the_network_is_the_same(name: str) -> None:
+    task = "segmentation" if name == "unet" else "classification"
+    drawn = build(name, task=task).eval()
+    before = torch.get_rng_state()
+    given = build(name, task=task, weights=drawn.state_dict()).eval()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(tensor.is_meta for tensor in [*given.parameters(), *given.buffers()])
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(given(images), drawn(images))
+        assert torch.equal(given.outputs(images).deep, drawn.outputs(images).deep)
+    with pytest.raises(RuntimeError):
+        build(name, task=task, classes=4, weights=drawn.state_dict())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from feal.federation.engines import ENGINES
 from feal.federation.journal import Journal, State
 from feal.federation.progress import Silence, Watcher
 from feal.files import damaged, locked, write_json
+from feal.models import threads
 from feal.settings import OPERATIONAL, Settings, flatten
 
 
@@ -105,7 +107,8 @@ def settings_of(folder: RunFolder) -> Settings:
 def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watcher, *, wait: bool) -> Result:
     engine = ENGINES.get(settings.engine)(data=data, folder=folder.sites, settings=settings)
     journal = Journal(folder.path)
-    try:
+    # The coordinator shares the machine's cores with sites that work at the same time.
+    with threads(settings.threads), closing(engine):
         coordinator = Coordinator(settings, engine=engine, journal=journal, watcher=watcher)
         state = journal.recover() if journal.begun() else coordinator.begin()
         _write_summary(folder, settings, journal, state, "running")
@@ -117,8 +120,6 @@ def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watche
                 if not wait:
                     break
                 time.sleep(settings.annotation.poll_seconds)
-    finally:
-        engine.close()
     return Result(folder.path, _write_summary(folder, settings, journal, state, state.stage))
 
 

@@ -285,8 +285,8 @@ class Duties:
             channels=self._set.channels,
             height=self._set.height,
             width=self._set.width,
+            weights=weights,
         )
-        network.load_state_dict(weights)
         return network.to(self._device)
 
     def _local_network(self) -> Network | None:

@@ -56,16 +56,16 @@ class TrainedModel:
     def __init__(self, facts: Facts, weights: Weights) -> None:
         self.facts = facts
         size = facts.input
-        network = build_model(
-            facts.model,
-            task=facts.task,
-            classes=len(facts.classes),
-            channels=size.channels,
-            height=size.height,
-            width=size.width,
-        )
         try:
-            network.load_state_dict(weights)
+            network = build_model(
+                facts.model,
+                task=facts.task,
+                classes=len(facts.classes),
+                channels=size.channels,
+                height=size.height,
+                width=size.width,
+                weights=weights,
+            )
         except RuntimeError as error:
             raise FealError(
                 f"The weights do not fit a {facts.model} of {len(facts.classes)} classes: export the model again."

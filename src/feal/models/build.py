@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
+
 from feal.errors import FealError
 from feal.models.network import MODELS, Network
 from feal.settings import Task
 
 
-def build_model(name: str, *, task: Task, classes: int, channels: int, height: int, width: int) -> Network:
+def build_model(
+    name: str,
+    *,
+    task: Task,
+    classes: int,
+    channels: int,
+    height: int,
+    width: int,
+    weights: Mapping[str, torch.Tensor] | None = None,
+) -> Network:
     """Build the network `name` for images `[B, channels, height, width]` and that many classes.
 
-    The initial weights come from torch's global generator: seed it before.
+    Without `weights` the initial ones come from torch's global generator: seed it before. With them nothing is
+    drawn.
 
     Raises:
         FealError: there is no such model, it is for the other task, or the images do not fit it.
+        RuntimeError: the weights are of another network.
 
-    >>> import torch
     >>> model = build_model("tiny-cnn", task="classification", classes=4, channels=3, height=32, width=32)
     >>> output = model.outputs(torch.rand(2, 3, 32, 32))
     >>> output.logits.shape, output.features.shape, output.deep.shape
@@ -26,7 +40,14 @@ def build_model(name: str, *, task: Task, classes: int, channels: int, height: i
     _check_at_least(2, classes, what="classes")
     _check_at_least(1, channels, what="image channels")
     model.check_size(height, width)
-    return model(classes=classes, channels=channels)
+    if weights is None:
+        return model(classes=classes, channels=channels)
+    # Drawing weights that are replaced at once would take longer than loading them.
+    with torch.device("meta"):
+        network = model(classes=classes, channels=channels)
+    network = network.to_empty(device="cpu")
+    network.load_state_dict(weights)
+    return network
 
 
 def models_for(task: Task) -> list[str]:

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -22,6 +23,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
+from ray._private import ray_constants
 from ray.actor import ActorHandle
 from ray.util.client.common import ClientActorHandle
 
@@ -33,6 +35,7 @@ QUERY = "query"
 SILENT = logging.CRITICAL + 1
 STORE_PER_WORKER, SMALLEST_STORE = 48 * 2**20, 80 * 2**20  # what does not fit goes over the disk
 START_SECONDS = 120.0
+CONNECT_SECONDS = 10.0
 END_SECONDS = 10.0  # Flower's threads look once a second whether they shall end
 SOCKET_ROOM = 27  # what Ray's socket names leave of the 107 characters that one may have
 
@@ -132,6 +135,8 @@ def _start_ray(*, workers: int, threads: int, address: str | None) -> Path | Non
     """Start a Ray of our own in a folder that is returned, or join the one at `address`."""
     if ray.is_initialized():
         raise FealError("Ray is in use in this process already: end that first, or use engine=in-process.")
+    # Without clusters Ray listens on the loopback interface only; it may have been imported for one before.
+    ray_constants.ENABLE_RAY_CLUSTER = address is not None
     scratch = None if address else _scratch()
     options: dict[str, Any] = {"address": address}
     if scratch is not None:
@@ -144,6 +149,7 @@ def _start_ray(*, workers: int, threads: int, address: str | None) -> Path | Non
             "_temp_dir": str(scratch),
         }
     try:
+        _check_reachable(address)
         with _signals_kept():
             ray.init(log_to_driver=False, logging_level=SILENT, **options)
     except BaseException as error:
@@ -167,6 +173,13 @@ def _kill_actors() -> None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_reachable(address: str | None) -> None:
+    """Ray would try for eleven minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def _scratch() -> Path:

@@ -40,7 +40,7 @@ ENVIRONMENT = {
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 PRIVATE = {
-    # Listen on the loopback interface only, as Ray does elsewhere than on Linux.
+    # Listen on the loopback interface only, as Ray does elsewhere than on Linux; for Ray's own processes.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     # How long Ray's agents outlive a process that was killed.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "3",
