@@ -18,7 +18,7 @@ from feal.federation import messages
 from feal.federation.admission import check_admission
 from feal.federation.duties import Done, Duties
 from feal.federation.store import Memory, Store
-from feal.files import from_system, read_tensors, write_text
+from feal.files import from_system, in_turn, read_tensors, write_text
 from feal.models import threads
 from feal.randomness import Address
 from feal.settings import Settings
@@ -50,8 +50,10 @@ class Site:
         request = messages.decode_request(data)
         self.problem = ""
         try:
-            (self.folder / "problem.txt").unlink(missing_ok=True)
-            reply = self._answer(request)
+            # A worker of a coordinator that was killed may still be at the same message.
+            with in_turn(self.folder / ".lock"):
+                (self.folder / "problem.txt").unlink(missing_ok=True)
+                reply = self._answer(request)
         except FealError as error:
             reply = self._failure(request, str(error))
         except OSError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from functools import lru_cache
 
 import torch
 
@@ -42,12 +44,16 @@ def build_model(
     model.check_size(height, width)
     if weights is None:
         return model(classes=classes, channels=channels)
-    # Drawing weights that are replaced at once would take longer than loading them.
-    with torch.device("meta"):
-        network = model(classes=classes, channels=channels)
-    network = network.to_empty(device="cpu")
+    network = copy.deepcopy(_blank(model, classes, channels))
     network.load_state_dict(weights)
     return network
+
+
+@lru_cache(maxsize=2)
+def _blank(model: type[Network], classes: int, channels: int) -> Network:
+    """A network to be copied: to draw weights that are replaced at once would take longer than all else."""
+    with torch.random.fork_rng(devices=[]):
+        return model(classes=classes, channels=channels)
 
 
 def models_for(task: Task) -> list[str]:

@@ -33,7 +33,7 @@ from feal.federation.engines.flower_client import Client
 YEAR = 365 * 24 * 3600.0
 QUERY = "query"
 SILENT = logging.CRITICAL + 1
-STORE_PER_WORKER, SMALLEST_STORE = 48 * 2**20, 80 * 2**20  # what does not fit goes over the disk
+STORE_PER_WORKER, SMALLEST_STORE = 40 * 2**20, 80 * 2**20  # what does not fit goes over the disk
 START_SECONDS = 120.0
 CONNECT_SECONDS = 10.0
 END_SECONDS = 10.0  # Flower's threads look once a second whether they shall end
