@@ -1,7 +1,10 @@
 """Pages that are followed literally work as they stand there."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,3 +33,25 @@ def test_the_page_about_predicting(
     assert len(tables) == 2
     assert tables[0] == tables[1]
     assert tables[0].count(b"\n") == 13
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "last"), [("annotate.md", "nevus"), ("engines.md", "still the same")], ids=["annotate", "engines"]
+)
+def test_a_page_of_commands(page: str, last: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```\n(.*?)```", (PROJECT / "docs" / page).read_text(), flags=re.DOTALL)
+    commands = [block for block in blocks if block.startswith(("feal", "cd", "cat", "(", "for", "ls"))]
+    assert len(commands) == len(blocks)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-e", "-c", "\n".join(commands)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr == ""
+    assert last in done.stdout

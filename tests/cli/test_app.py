@@ -52,6 +52,8 @@ def test_the_default_folder_is_new_each_time(
         ("presets", ["demo", "demo-polyps"]),
         ("datasets", ["synthetic-lesions", "synthetic-polyps"]),
         ("models", ["efficientnet-b0", "tiny-cnn", "unet"]),
+        ("engines", ["flower-simulation", "in-process"]),
+        ("annotators", ["folder", "oracle"]),
     ],
 )
 def test_list(command: Command, what: str, named: list[str]) -> None:

@@ -20,7 +20,7 @@ from tests.paths import PROJECT
 from tests.runs import differences, fingerprint, tiny, tiny_polyps
 
 ENGINES = ("flower-simulation", "in-process")
-LONGEST = {"flower-simulation": 16.0, "in-process": 6.0}
+LONGEST = {"flower-simulation": 14.0, "in-process": 3.5}
 COMMAND = [sys.executable, "-c", "from feal.cli import main; main()"]
 
 
@@ -33,7 +33,7 @@ def settings_of(task: str) -> Settings:
 
 
 def switched(folder: Path, task: str, kills: int) -> dict[str, object]:
-    """Kill a run again and again, each time going on in the other engine, and compare it with an undisturbed one."""
+    """Kill a run again and again, going on in the other engine, and compare it with an undisturbed one."""
     settings = settings_of(task)
     whole = start(settings, out=folder / "whole").folder
     preset = folder / "preset.yaml"
@@ -41,7 +41,7 @@ def switched(folder: Path, task: str, kills: int) -> dict[str, object]:
     draw, run = random.Random(task), folder / "run"
     codes = [
         _ended(
-            _command(preset, run, ENGINES[number % 2]), after=draw.uniform(0.2, 1) * LONGEST[ENGINES[number % 2]]
+            _command(preset, run, ENGINES[number % 2]), after=draw.uniform(0.5, 1) * LONGEST[ENGINES[number % 2]]
         )
         for number in range(kills)
     ]

@@ -147,7 +147,9 @@ def export(
 
 @app.command("list", epilog="Example: `feal list strategies`")
 def list_(
-    what: Annotated[str, typer.Argument(metavar="strategies|presets|datasets|models", help="What to list.")],
+    what: Annotated[
+        str, typer.Argument(metavar="strategies|presets|datasets|models|engines|annotators", help="What to list.")
+    ],
 ) -> None:
     """List what a configuration can name."""
     from feal.cli.listing import show_list

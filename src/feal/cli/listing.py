@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 
+from feal.annotation import ANNOTATORS
 from feal.config import ABOUT, preset_names, read_preset
 from feal.data import DATASETS
 from feal.errors import unknown
+from feal.federation.engines import ENGINES
 from feal.models import MODELS
+from feal.registry import Registry
 from feal.selection import STRATEGIES
 
 
 def show_list(what: str) -> None:
     """Print names with a line each."""
-    tables = {"strategies": _strategies, "presets": _presets, "datasets": _datasets, "models": _models}
+    tables: dict[str, Callable[[], Table]] = {
+        "strategies": _strategies,
+        "presets": _presets,
+        "datasets": partial(_named, "data set", DATASETS),
+        "models": partial(_named, "model", MODELS),
+        "engines": partial(_named, "engine", ENGINES),
+        "annotators": partial(_named, "annotator", ANNOTATORS),
+    }
     if what not in tables:
         raise unknown("list of", what, tables)
     Console().print(tables[what]())
@@ -36,15 +50,8 @@ def _presets() -> Table:
     return table
 
 
-def _datasets() -> Table:
-    table = Table("data set", "what it is", box=None, header_style="bold")
-    for name in DATASETS.names():
-        table.add_row(name, DATASETS.summary(name))
-    return table
-
-
-def _models() -> Table:
-    table = Table("model", "what it is", box=None, header_style="bold")
-    for name in MODELS.names():
-        table.add_row(name, MODELS.summary(name))
+def _named(kind: str, registry: Registry[Any]) -> Table:
+    table = Table(kind, "what it is", box=None, header_style="bold")
+    for name in registry.names():
+        table.add_row(name, registry.summary(name))
     return table
