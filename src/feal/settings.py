@@ -139,7 +139,7 @@ class Settings(Section):
     restart: bool = Field(True, description="start every round from the initial weights")
     participation: Share = Field(1.0, description="share of the sites that train in a communication round")
     quorum: Positive | None = Field(None, description="sites that must answer for a round to count; default: all")
-    round_timeout: Annotated[float, Field(gt=0)] | None = Field(
+    round_timeout: Annotated[float, Field(gt=0, le=30 * 24 * 3600)] | None = Field(
         None, description="seconds a site may take for one message before the round goes on without it"
     )
     evaluate_every: int = Field(

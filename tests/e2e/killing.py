@@ -1,7 +1,8 @@
 """Runs that are killed by SIGKILL and resumed, each in a process forked from one that has imported everything.
 
 `python -m tests.e2e.killing every FOLDER` kills before and after each durable write of a small run
-(`every-polyps`: of a segmentation run, `extension`: of the extension of a finished run); `random` kills a longer
+(`every-polyps`: of a segmentation run, `people`: of one that waits for labels, `extension`: of the extension of a
+finished run); `random` kills a longer
 one at twenty random moments. Each prints a JSON report.
 """
 
@@ -22,6 +23,7 @@ from feal.data import locate
 from feal.experiment import resume, start
 from feal.federation.store import Store
 from feal.settings import Settings
+from tests.people import answer_all, data_of
 from tests.runs import differences, fingerprint, tiny, tiny_polyps
 
 Work = Callable[[Path], object]
@@ -52,11 +54,17 @@ class _Killer:
         Store.commit = self.wrap(Store.commit)  # type: ignore[method-assign]
 
 
-def _carry_on(settings: Settings, folder: Path) -> None:
-    if (folder / "config.yaml").exists():
-        resume(folder)
-    else:
-        start(settings, out=folder)
+def _carry_on(settings: Settings, folder: Path) -> str:
+    begun = (folder / "config.yaml").exists()
+    return (resume(folder) if begun else start(settings, out=folder)).status
+
+
+def _with_people(settings: Settings, folder: Path) -> None:
+    """Go on to the end, with annotators who answer whatever is asked for."""
+    status = _carry_on(settings, folder)
+    while status == "waiting":
+        answer_all(folder, data_of(settings))
+        status = resume(folder).status
 
 
 def _fork(work: Callable[[], object]) -> int:
@@ -167,6 +175,10 @@ def main() -> None:
     if kind.startswith("every"):
         locate(small.dataset, synthetic=small.synthetic.model_dump())
         report = every_write(folder, lambda run: start(small, out=run), lambda run: _carry_on(small, run))
+    elif kind == "people":
+        asking = tiny(annotator="folder", rounds=1, communication_rounds=1)
+        data_of(asking)
+        report = every_write(folder, lambda run: _with_people(asking, run), lambda run: _with_people(asking, run))
     elif kind == "extension":
         report = extension(folder, tiny(rounds=1, communication_rounds=1))
     else:

@@ -197,3 +197,45 @@ def test_a_drawn_mask_comes_back_pixel_by_pixel(tmp_path: Path) -> None:
             pixels = np.frombuffer(zlib.decompress(mask), np.uint8).reshape(height, width)
             asked = next(asked for asked in requests(run, site=site) if asked.sample == sample)
             assert np.array_equal(pixels, truth(data, asked))
+
+
+def test_a_finished_run_takes_late_answers_in_and_counts_them_once_it_is_extended(
+    command: Command, tmp_path: Path
+) -> None:
+    settings = tiny(annotator="folder", **{"annotation.min_share": 0.4}, **ONE)
+    data, run = data_of(settings), start(settings, out=tmp_path / "run").folder
+    for site in ("alder", "birch"):
+        asked = requests(run, site=site)
+        write_answers(asked[0].folder, [(one.sample, truth(data, one)) for one in asked[:2]])
+    assert feal.resume(run).status == "finished"
+    answer_all(run, data)
+    assert "count once it is extended" in command("resume", run).out
+    assert len(_rows(run, "birch", "sample", "labels WHERE answered IS NOT NULL")) == 5
+    assert feal.resume(run).rounds[0]["labels"] == {"alder": 2, "birch": 2}
+    feal.resume(run, rounds=2)
+    answer_all(run, data)
+    extended = feal.resume(run)
+    assert [record["labels"] for record in extended.rounds] == [
+        {"alder": 2, "birch": 2},
+        {"alder": 10, "birch": 10},
+    ]
+
+
+def test_a_label_that_is_taken_back_while_another_site_fails_locks_nothing(tmp_path: Path) -> None:
+    settings = tiny(annotator="folder", **ONE)
+    data, run = data_of(settings), start(settings, out=tmp_path / "run").folder
+    asked = requests(run, site="alder")
+    rows = [(one.sample, truth(data, one)) for one in asked]
+    write_answers(asked[0].folder, rows)
+    assert feal.resume(run).status == "waiting"
+    write_answers(asked[0].folder, [(rows[0][0], "cannot"), *rows[1:]])
+    birch = run / "sites" / "birch" / "site.sqlite"
+    birch.rename(birch.with_suffix(".away"))
+    birch.mkdir()
+    with pytest.raises(feal.FealError, match="birch"):
+        feal.resume(run)
+    birch.rmdir()
+    birch.with_suffix(".away").rename(birch)
+    answer_all(run, data)
+    write_answers(asked[0].folder, [(rows[0][0], "cannot"), *rows[1:]])
+    assert feal.resume(run).rounds[0]["labels"] == {"alder": 4, "birch": 5}

@@ -236,3 +236,13 @@ def tiny_overrides() -> dict[str, object]:
     from tests.runs import TINY
 
     return {**TINY, "rounds": 1}
+
+
+def test_a_resume_that_is_refused_changes_no_setting(tmp_path: Path) -> None:
+    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+    before = (run / "config.yaml").read_text()
+    with pytest.raises(feal.FealError, match="quorum of 9"):
+        feal.resume(run, quorum=9, rounds=2)
+    assert (run / "config.yaml").read_text() == before
+    assert feal.resume(run, rounds=2).rounds[-1]["round"] == 2
+    assert resume(run, settings=tiny(rounds=3)).rounds[-1]["round"] == 3

@@ -182,7 +182,7 @@ def test_a_site_that_could_not_join_takes_part_once_it_can(faulty: type[Faulty],
     assert _labels(result) == [{"alder": 5}, {"alder": 10, "birch": 10}, {"alder": 15, "birch": 15}]
     birch = [(kind, round_) for site, kind, round_ in faulty.delivered if site == "birch"]
     assert birch[:4] == [("join", 0), ("close_round", 0), ("close_round", 1), ("train", 2)]
-    assert [record["left_out"] for record in result.rounds] == [{"birch": 3}, {}, {}]
+    assert [record["left_out"] for record in result.rounds] == [{"birch": 4}, {}, {}]
 
 
 def test_a_site_that_lost_labels_is_left_out(faulty: type[Faulty], tmp_path: Path) -> None:
@@ -195,3 +195,24 @@ def test_a_site_that_lost_labels_is_left_out(faulty: type[Faulty], tmp_path: Pat
     assert _labels(result)[-1] == {"alder": 10, "birch": 5}
     with pytest.raises(FealError, match="0 labels where 5 were counted"):
         feal.resume(tmp_path / "run", rounds=3, quorum=2)
+
+
+def test_a_site_that_comes_back_in_between_makes_nobody_train_twice(faulty: type[Faulty], tmp_path: Path) -> None:
+    settings = tiny(**THREE, quorum=2, rounds=1, communication_rounds=1)
+    faulty.lost = {("close_round", 0)}
+    with pytest.raises(KeyboardInterrupt):
+        start(settings, out=tmp_path / "run", watcher=UntilRoundOneHasBegun())
+    models = tmp_path / "run" / "sites" / "alder" / "models"
+    trained = sorted(path.name for path in models.iterdir())
+    faulty.lost = set()
+    result = resume(tmp_path / "run")
+    assert result.rounds[0]["labels"] == {"alder": 5, "birch": 5, "cedar": 5}
+    assert sorted(path.name for path in models.iterdir()) == trained
+
+
+class UntilRoundOneHasBegun(Silence):
+    """Interrupts the run after its sites have trained and before that is committed."""
+
+    def answered(self, *, round: int, step: int, site: str, doing: str, loss: float | None) -> None:
+        if doing == "training" and site == "cedar":
+            raise KeyboardInterrupt

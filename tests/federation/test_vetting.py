@@ -38,13 +38,15 @@ def _reply(**changes: Any) -> messages.TrainReply:
 
 
 def _vet(reply: messages.Reply) -> str:
-    return vet(reply, REQUEST, site="alder", classes=2)
+    return vet(reply, REQUEST, site="alder", task="classification", classes=2)
 
 
 def test_an_honest_reply_is_taken() -> None:
     assert _vet(_reply()) == ""
-    assert _vet(_reply(weights=None, statistics=None, class_counts=None)) == ""
-    assert _vet(_reply(statistics=_statistics(dice=[0.5, 0.5], dice_count=[1, 1]))) == ""
+    assert _vet(_reply(weights=None, labelled=0, statistics=None, class_counts=None)) == ""
+    drawn = _reply(statistics=_statistics(dice=[0.5, 0.5], dice_count=[1, 1]))
+    assert vet(drawn, REQUEST, site="alder", task="segmentation", classes=2) == ""
+    assert "figures" in vet(_reply(), REQUEST, site="alder", task="segmentation", classes=2)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_an_honest_reply_is_taken() -> None:
         ({"site": "birch"}, "something else"),
         ({"status": "failed", "reason": "No."}, "No."),
         ({"class_counts": [1]}, "class counts"),
-        ({"class_counts": [1, -2]}, "class counts"),
+        ({"weights": None}, "no weights"),
         ({"statistics": _statistics(confusion=[[1, 0]])}, "figures"),
         ({"statistics": _statistics(confusion=[[1], [1]])}, "figures"),
         ({"statistics": _statistics(class_evidence=[1.0])}, "figures"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def start(settings: Settings, *, out: Path, wait: bool = False, watcher: Watcher
         FealError: the directory is taken, the data do not fit, a site failed; what was done stays resumable.
     """
     data = locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump())
-    settings = _for_task(settings, open_prepared(data).task)
+    settings = _for_task(settings, open_prepared(data).task == "segmentation")
     folder, made = new_folder(out)
     with locked(folder.path):
         try:
@@ -82,12 +82,11 @@ def resume(
     folder.read_config()
     with locked(path):
         current = settings_of(folder)
-        if settings is not None:
-            _check_revision(current, settings, path)
-            folder.write_config(settings)
-            current = settings
-        data = locate(current.dataset, data=current.data, synthetic=current.synthetic.model_dump())
-        return _carry_on(folder, current, data, watcher or Silence(), wait=wait)
+        revised = current if settings is None else _for_task(settings, current.evidence.squared is True)
+        _check_revision(current, revised, path)
+        with _config_kept_if_nothing_came_of_it(folder, current, revised):
+            data = locate(revised.dataset, data=revised.data, synthetic=revised.synthetic.model_dump())
+            return _carry_on(folder, revised, data, watcher or Silence(), wait=wait)
 
 
 def settings_of(folder: RunFolder) -> Settings:
@@ -102,6 +101,21 @@ def settings_of(folder: RunFolder) -> Settings:
     if journal.begun():
         _check_unchanged(folder, settings, journal.load().configuration)
     return settings
+
+
+@contextmanager
+def _config_kept_if_nothing_came_of_it(folder: RunFolder, before: Settings, after: Settings) -> Iterator[None]:
+    """Note the revised settings; a mistake among them must not be in the way of the next try."""
+    journal = Journal(folder.path)
+    state = journal.load() if journal.begun() else None
+    if after != before:
+        folder.write_config(after)
+    try:
+        yield
+    except FealError:
+        if after != before and state == (journal.load() if journal.begun() else None):
+            folder.write_config(before)
+        raise
 
 
 def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watcher, *, wait: bool) -> Result:
@@ -120,6 +134,8 @@ def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watche
                 if not wait:
                     break
                 time.sleep(settings.annotation.poll_seconds)
+                if not folder.config.exists():
+                    raise FealError(f"{folder.path} is gone: if it was moved, `feal resume` it where it is now.")
     return Result(folder.path, _write_summary(folder, settings, journal, state, state.stage))
 
 
@@ -131,11 +147,11 @@ def _write_summary(
     return summary
 
 
-def _for_task(settings: Settings, task: str) -> Settings:
+def _for_task(settings: Settings, squared: bool) -> Settings:
     """Settle what depends on the task, so that the written configuration is complete."""
     if settings.evidence.squared is not None:
         return settings
-    evidence = settings.evidence.model_copy(update={"squared": task == "segmentation"})
+    evidence = settings.evidence.model_copy(update={"squared": squared})
     return settings.model_copy(update={"evidence": evidence})
 
 

@@ -41,6 +41,7 @@ class Coordinator:
         self._sites = engine.sites()
         self._joined: dict[str, messages.JoinReply] = {}
         self._run = settings.identity()
+        self._unlogged: list[Mapping[str, Any]] = []
 
     def begin(self) -> State:
         """Commit the start of a run: the sites fit together, and the initial weights are drawn."""
@@ -84,6 +85,8 @@ class Coordinator:
         self._watcher.joined(self._joined, round=state.round, step=state.step)
         if state.stage == "close" and state.round == 0:
             self._warn_of_small_pools()
+        if state.stage == "finished":
+            yield self._late(state)
         while state.stage != "finished":
             state = self._caught_up(state)
             state = {"train": self._train, "close": self._close, "waiting": self._collect}[state.stage](state)
@@ -100,7 +103,8 @@ class Coordinator:
 
     def _admit(self, sites: Sequence[str], state: State | None, *, wanted: int) -> None:
         request = messages.Join(run=self._run, configuration=self._settings.dump(), version=VERSION)
-        replies = self._exchange.ask(request, sites, messages.JoinReply, doing="joining", classes=0)
+        replies = self._exchange.ask(request, sites, messages.JoinReply, doing="joining")
+        self._unlogged += replies.events
         fitting: dict[str, messages.JoinReply] = {}
         left_out = dict(replies.left_out)
         for site, reply in replies.good.items():
@@ -122,7 +126,7 @@ class Coordinator:
             round=state.round,
             step=state.step,
             weights=weights,
-            class_counts=self._total_counts(state),
+            class_counts=state.round_counts,
             evaluate=bool(every) and state.step > 0 and state.step % every == 0,
         )
         order = self._order(state)
@@ -139,9 +143,10 @@ class Coordinator:
             self._counted(state, replies),
             stage="close" if last else "train",
             step=state.step + 1,
+            trained={**state.trained, **{site: reply.labelled for site, reply in replies.good.items()}},
             seconds=_add_seconds(state.seconds, replies.good),
         )
-        committed = self._journal.commit(after, weights=(name, averaged), events=[*replies.events, event])
+        committed = self._commit(after, weights=(name, averaged), events=[*replies.events, event])
         self._spool.clear()
         self._watcher.stepped(round=state.round, step=state.step, losses=losses)
         return committed
@@ -149,14 +154,14 @@ class Coordinator:
     def _close(self, state: State) -> State:
         closing = Closing(
             round=state.round,
-            class_counts=self._total_counts(state) if state.round else None,
+            class_counts=state.round_counts,
             ask=state.round < self._settings.rounds,
         )
         doing = "selecting" if closing.ask else "evaluating"
         request = self._request(state, closing)
         replies = self._ask(request, messages.CloseRoundReply, state, doing=doing)
         after = self._counted(state, replies)
-        record = self._record(after, state.labels, replies.good) if state.round else None
+        record = self._record(after, replies.good) if state.round else None
         notes = _evidence_notes(state.round, replies.good) if self._settings.loss == "evidential" else []
         events = [
             *replies.events,
@@ -164,9 +169,11 @@ class Coordinator:
             *({"event": "note", "note": note} for note in notes),
         ]
         missed = {site: (*state.missed.get(site, ()), closing) for site in self._sites if site not in replies.good}
-        after = replace(after, round_bytes=state.log_bytes, missed=missed)
+        # What a record has counted is not counted again; that of the last round may be written anew.
+        left_out = after.left_out if not state.round else {} if closing.ask else state.left_out
+        after = replace(after, round_bytes=state.log_bytes, missed=missed, left_out=left_out)
         enough = not closing.ask or self._enough(replies.good)
-        committed = self._journal.commit(self._next(after, enough=enough), events=events)
+        committed = self._commit(self._next(after, enough=enough), events=events)
         for note in notes:
             self._watcher.note(note)
         if record is not None:
@@ -190,7 +197,8 @@ class Coordinator:
             polls=0,
             current=current,
             seconds={},
-            left_out={},
+            round_counts=self._total_counts(state),
+            trained=dict(state.labels),
         )
 
     def _request(self, state: State, closing: Closing) -> messages.CloseRound:
@@ -209,9 +217,11 @@ class Coordinator:
                 [site for site in behind if site in self._joined],
                 messages.CloseRoundReply,
                 doing="catching up",
+                task=state.task,
                 classes=self._classes(state),
             )
             self._exchange.require(replies, 0)
+            self._unlogged += replies.events
             if not replies.good:
                 continue
             left = {
@@ -219,24 +229,36 @@ class Coordinator:
             }
             missed = {site: entries for site, entries in left.items() if entries}
             # Who is still away is counted when the message that is due now is sent.
-            state = self._journal.commit(replace(self._counted(state, Replies(good=replies.good)), missed=missed))
+            state = self._commit(replace(self._counted(state, Replies(good=replies.good)), missed=missed))
         return state
 
     def _collect(self, state: State) -> State:
-        request = messages.Labels(run=self._run, round=state.round, step=state.polls + 1)
-        replies = self._ask(request, messages.LabelsReply, state, doing="collecting labels")
+        replies = self._ask(self._labels_request(state), messages.LabelsReply, state, doing="collecting labels")
         after = replace(self._counted(state, replies), polls=state.polls + 1)
         enough = self._enough(replies.good)
-        committed = self._journal.commit(self._next(after, enough=enough), events=replies.events)
+        committed = self._commit(self._next(after, enough=enough), events=replies.events)
         self._say_refusals(replies.good)
         self._watcher.collected(replies.good, round=state.round + 1, enough=enough)
         return committed
+
+    def _late(self, state: State) -> State:
+        """Take in answers that came after a run was finished: they count once it is extended."""
+        replies = self._ask(self._labels_request(state), messages.LabelsReply, state, doing="collecting labels")
+        self._say_refusals(replies.good)
+        after = self._counted(state, Replies(good=replies.good))
+        if after.labels != state.labels or after.class_counts != state.class_counts:
+            self._watcher.note("Answers came since the run was finished; they count once it is extended.")
+        return self._commit(after)
+
+    def _labels_request(self, state: State) -> messages.Labels:
+        return messages.Labels(run=self._run, round=state.round, step=state.polls + 1)
 
     def _say_refusals(self, replies: Mapping[str, messages.CloseRoundReply | messages.LabelsReply]) -> None:
         for site, reply in replies.items():
             if reply.refused:
                 self._exchange.say(
-                    f"Site {site} refused {reply.refused} answers: its annotation/refused.csv says which and why."
+                    f"Site {site} refused {reply.refused} answer{'s' if reply.refused > 1 else ''}: "
+                    "its annotation/refused.csv says which and why."
                 )
 
     def _enough(self, replies: Mapping[str, messages.CloseRoundReply | messages.LabelsReply]) -> bool:
@@ -255,7 +277,9 @@ class Coordinator:
     ) -> Replies[AnyReply]:
         """Put a request to every site that can take it; the quorum must answer."""
         present = self._present(state)
-        replies = self._exchange.ask(request, present, expected, doing=doing, classes=self._classes(state))
+        replies = self._exchange.ask(
+            request, present, expected, doing=doing, task=state.task, classes=self._classes(state)
+        )
         return self._exchange.require(replies + self._absent(self._sites, present), self._wanted())
 
     def _trained(
@@ -270,7 +294,12 @@ class Coordinator:
             count = wanted - len(replies.good)
             wave, present = sorted(present[:count]), present[count:]
             replies += self._exchange.ask(
-                request, wave, messages.TrainReply, doing="training", classes=self._classes(state)
+                request,
+                wave,
+                messages.TrainReply,
+                doing="training",
+                task=state.task,
+                classes=self._classes(state),
             )
         return self._exchange.require(replies, needed)
 
@@ -319,9 +348,18 @@ class Coordinator:
             left_out=left_out,
         )
 
-    def _record(
-        self, state: State, labels: Mapping[str, int], replies: Mapping[str, messages.CloseRoundReply]
-    ) -> dict[str, Any]:
+    def _commit(
+        self,
+        state: State,
+        *,
+        weights: tuple[str, Weights] | None = None,
+        events: Sequence[Mapping[str, Any]] = (),
+    ) -> State:
+        """Commit with whatever has happened on the way and is not in the log yet."""
+        unlogged, self._unlogged = self._unlogged, []
+        return self._journal.commit(state, weights=weights, events=[*unlogged, *events])
+
+    def _record(self, state: State, replies: Mapping[str, messages.CloseRoundReply]) -> dict[str, Any]:
         by_site = {site: reply.statistics for site, reply in replies.items()}
         selection = {
             site: reply.model_dump(include={"local_model", "asked", "pending", "rejected", "filled"})
@@ -330,7 +368,7 @@ class Coordinator:
         return {
             "event": "round",
             "round": state.round,
-            "labels": dict(labels),
+            "labels": dict(state.trained),
             "metrics": metrics(state.task, by_site),
             "diagnostics": {**diagnostics(state.task, by_site), "selection": selection},
             "left_out": dict(sorted(state.left_out.items())),
@@ -358,8 +396,8 @@ def _unfit(reply: messages.JoinReply, *, first: messages.JoinReply, counted: int
     """Why a site cannot take part, in a sentence."""
     if _kind(reply) != _kind(first):
         return f"Sites {first.site} and {reply.site} differ in task, classes or image size: prepare them alike."
-    # A site may know of more labels than were counted, after a kill, but never of fewer.
-    if reply.labelled < counted:
+    # After a kill a site may know of more answers than were counted, but never of fewer.
+    if reply.labelled + reply.declined < counted:
         return (
             f"Site {reply.site} has {reply.labelled} labels where {counted} were counted: "
             "put its site.sqlite back from a copy, or start a new run."

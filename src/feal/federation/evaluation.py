@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from feal.errors import FealError
 from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, ENERGY_RANGE, Statistics
 from feal.models import Network
 from feal.selection import Context, RoleModel
@@ -64,6 +65,8 @@ def _batch(
     model: RoleModel, images: torch.Tensor, target: torch.Tensor, context: Context
 ) -> tuple[Statistics, dict[str, torch.Tensor]]:
     logits = model(images).logits
+    if not bool(logits.isfinite().all()):
+        raise FealError("The global model's outputs are not finite: start a new run with a lower training.lr.")
     probability = context.probability(logits)
     evidence = context.concentration(logits) > 1
     aleatoric, epistemic = model.uncertainty(images, context)

@@ -53,7 +53,8 @@ class Exchange:
         expected: type[AnyReply],
         *,
         doing: str,
-        classes: int,
+        task: str = "",
+        classes: int = 0,
     ) -> Replies[AnyReply]:
         """Put a request to sites and gather what they say."""
         request = messages.seal(request)
@@ -61,7 +62,7 @@ class Exchange:
         left_out: dict[str, str] = {}
         events: list[dict[str, Any]] = []
         for site, data in self._engine.deliver(messages.encode(request), sites, timeout=self._timeout):
-            reply, problem = self._look(site, data, request, classes)
+            reply, problem = self._look(site, data, request, task, classes)
             loss = reply.loss if isinstance(reply, messages.TrainReply) else None
             self._watcher.answered(round=request.round, step=request.step, site=site, doing=doing, loss=loss)
             place = {"round": request.round, "step": request.step, "message": request.kind, "site": site}
@@ -79,7 +80,7 @@ class Exchange:
         return Replies(good={site: good[site] for site in sorted(good)}, left_out=left_out, events=events)
 
     def _look(
-        self, site: str, data: bytes | Lost, request: messages.Request, classes: int
+        self, site: str, data: bytes | Lost, request: messages.Request, task: str, classes: int
     ) -> tuple[messages.Reply | None, str]:
         """A reply and what is wrong with it."""
         if isinstance(data, Lost):
@@ -88,11 +89,13 @@ class Exchange:
             reply = messages.decode_reply(data)
         except FealError:
             return None, f"Site {site} sent a reply that cannot be read."
-        return reply, vet(reply, request, site=site, classes=classes)
+        return reply, vet(reply, request, site=site, task=task, classes=classes)
 
     def _spooled(self, reply: AnyReply, request: messages.Request) -> AnyReply:
-        if reply.weights is None or request.weights is None:
+        if reply.weights is None:
             return reply
+        if request.weights is None or not type(reply).carries_weights:
+            return reply.model_copy(update={"weights": None})
         wanted = {name: reply.weights[name] for name in request.weights}
         return reply.model_copy(update={"weights": self._spool.keep(reply.site, wanted)})
 
@@ -104,7 +107,8 @@ class Exchange:
         """
         problems = [self._engine.explain(site, why) for site, why in sorted(replies.left_out.items())]
         if len(replies.good) < wanted:
-            others = f" ({len(problems) - 1} more sites failed.)" if len(problems) > 1 else ""
+            more = len(problems) - 1
+            others = f" ({more} more site{'s' if more > 1 else ''} failed.)" if more > 0 else ""
             raise FealError((problems[0] if problems else "No site can be asked now: resume later.") + others)
         for problem in problems:
             self.say(f"Left out: {problem}")

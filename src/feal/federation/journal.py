@@ -51,8 +51,12 @@ class State:
     labels: Mapping[str, int] = field(default_factory=dict)
     missed: Mapping[str, Sequence[Closing]] = field(default_factory=dict)
     """Ends of rounds that a site was absent at; it gets them first when it returns."""
+    round_counts: Sequence[int] | None = None
+    """Class counts over all sites when the round began: the same for every message of it."""
+    trained: Mapping[str, int] = field(default_factory=dict)
+    """Labels that each site has had in the round's training."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many of the round's messages each site gave no usable reply to."""
+    """How many messages each site gave no usable reply to since the last round's record."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Time spent in the round's training so far, by phase."""
     log_bytes: int = 0

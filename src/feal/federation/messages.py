@@ -22,7 +22,7 @@ from feal.settings import Task
 
 PROTOCOL = 1
 Seconds = Annotated[float, Field(ge=0)]
-Number = Annotated[int, Field(ge=0)]
+Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Message(BaseModel):
@@ -112,6 +112,7 @@ class JoinReply(Reply):
     test: Number = Field(0, description="number of test samples")
     given: Number = Field(0, description="number of training samples whose labels came with the data")
     labelled: Number = Field(0, description="number of labelled samples")
+    declined: Number = Field(0, description="number of samples that annotators could not label")
 
 
 class TrainReply(Reply):

@@ -79,11 +79,10 @@ class Site:
             return self._join(request)
         settings = Settings.model_validate(json.loads(self._store.settings()))
         memory = self._store.memory()
-        # Answers may have come since the same question for labels was put, so it is looked into again.
-        if request.key == memory.key and not isinstance(request, messages.Labels):
+        if request.key == memory.key:
             return self._stored_reply(memory, request)
         position = _position(request)
-        if position < memory.position:
+        if position < memory.position and not isinstance(request, messages.Labels):
             raise FealError(f"Site {self.name} is past that message already: resume the run from its own folder.")
         duties = Duties(
             self.name,
@@ -128,6 +127,7 @@ class Site:
             test=len(site.ids("test")),
             given=int(site.given("train").sum()),
             labelled=len(self._store.labelled()),
+            declined=self._store.declined(),
         )
 
     def _commit(
@@ -145,14 +145,16 @@ class Site:
             self._store.add_queries(done.queries)
             self._store.add_answers(done.answers)
             reply = duties.counted(request, done.reply)
-            memory = replace(
-                memory,
-                key=request.key,
-                position=position,
-                reply=json.dumps(reply.model_dump(exclude={"weights"})),
-                sends_local=reply.weights is not None,
-            )
-            self._store.remember(memory)
+            # A question for labels has no place in the order of messages: it is looked into whenever it is put.
+            if not isinstance(request, messages.Labels):
+                memory = replace(
+                    memory,
+                    key=request.key,
+                    position=position,
+                    reply=json.dumps(reply.model_dump(exclude={"weights"}), allow_nan=False),
+                    sends_local=reply.weights is not None,
+                )
+                self._store.remember(memory)
         self._sweep()
         return reply
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Counts = list[int]
+Counts = list[Annotated[int, Field(ge=0, le=2**53)]]
 Sums = list[float]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -19,7 +19,7 @@ ENERGY_RANGE = (-64.0, 64.0)
 class Statistics(BaseModel):
     """Sums over one site's test samples; adding two sites' gives what one site with both would have sent."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     samples: int = Field(description="number of test samples")
     confusion: list[Counts] = Field(

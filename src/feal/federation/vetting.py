@@ -12,14 +12,15 @@ from feal.federation import messages
 from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
 
 
-def vet(reply: messages.Reply, request: messages.Request, *, site: str, classes: int) -> str:
+def vet(reply: messages.Reply, request: messages.Request, *, site: str, task: str, classes: int) -> str:
     """Why a reply cannot be used, in a sentence; empty if it can.
 
     Args:
         reply: what came.
         request: what was asked; its weights say which names, shapes and types others must have.
         site: who was asked.
-        classes: number of classes of the run; 0 before it is known.
+        task: classification or segmentation.
+        classes: number of classes of the run.
     """
     if type(reply).kind != request.kind or reply.key != request.key or reply.site != site:
         return f"Site {site} sent a reply to something else."
@@ -29,8 +30,10 @@ def vet(reply: messages.Reply, request: messages.Request, *, site: str, classes:
     if counts is not None and (len(counts) != classes or min(counts, default=0) < 0):
         return f"Site {site} sent class counts that do not fit the run's {classes} classes."
     statistics = getattr(reply, "statistics", None)
-    if statistics is not None and not _fits(statistics, classes):
+    if statistics is not None and not _fits(statistics, task, classes):
         return f"Site {site} sent figures that do not fit the run's {classes} classes."
+    if isinstance(reply, messages.TrainReply) and reply.labelled and reply.weights is None:
+        return f"Site {site} has labels and sent no weights."
     if reply.weights is not None and request.weights is not None:
         problem = vet_weights(reply.weights, request.weights)
         return f"Site {site} sent {problem}." if problem else ""
@@ -71,7 +74,7 @@ def unexpected(reply: messages.Reply, request: messages.Request) -> list[str]:
     return [*reply.unexpected, *sorted(tensors)]
 
 
-def _fits(statistics: Statistics, classes: int) -> bool:
+def _fits(statistics: Statistics, task: str, classes: int) -> bool:
     per_class = [len(statistics.class_evidence), *map(len, statistics.confusion)]
     bins = map(len, (statistics.calibration_count, statistics.calibration_correct))
     return (
@@ -79,7 +82,7 @@ def _fits(statistics: Statistics, classes: int) -> bool:
         and len(statistics.confusion) == classes
         and all(count == classes for count in per_class)
         and len(statistics.dice) == len(statistics.dice_count)
-        and len(statistics.dice) in (0, classes)
+        and len(statistics.dice) == (classes if task == "segmentation" else 0)
         and all(count == CALIBRATION_BINS for count in bins)
         and len(statistics.calibration_confidence) == CALIBRATION_BINS
         and len(statistics.energy) == ENERGY_BINS

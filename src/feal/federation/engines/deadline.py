@@ -12,6 +12,9 @@ from typing import NoReturn
 
 from feal.errors import FealError
 
+AGAIN_SECONDS = 5.0
+"""The alarm rings again, in case it rang where nothing can be raised."""
+
 
 class OutOfTime(BaseException):
     """The work took too long; no `except Exception` on the way may swallow it."""
@@ -38,7 +41,7 @@ def deadline(seconds: float | None) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, ring)
     began = time.monotonic()
-    others, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    others, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
     try:
         yield
     finally:

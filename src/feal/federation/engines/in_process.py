@@ -57,6 +57,8 @@ class InProcess(Engine):
             if name in self._running:
                 self._running.pop(name).close()
             return out_of_time(name, timeout or 0.0)
+        except Exception as error:
+            return Lost(reason=f"Site {name} failed with {type(error).__name__} before it could answer.")
 
     def _site(self, name: str) -> Site:
         if name not in self._running:
