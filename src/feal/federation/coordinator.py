@@ -17,8 +17,9 @@ from feal.federation.exchange import Exchange, Replies
 from feal.federation.journal import Closing, Journal, State, Weights
 from feal.federation.progress import Watcher
 from feal.federation.querying import label_limit
+from feal.federation.reporting import add_seconds, evidence_notes, round_record
 from feal.federation.spool import Spool
-from feal.federation.statistics import diagnostics, metrics
+from feal.federation.statistics import metrics
 from feal.models import build_model
 from feal.randomness import Address
 from feal.settings import Settings
@@ -134,7 +135,7 @@ class Coordinator:
         averaged = self._average(weights, replies.good)
         losses = {site: reply.loss for site, reply in replies.good.items()}
         event: dict[str, Any] = {"event": "step", "round": state.round, "step": state.step, "loss": losses}
-        event["seconds"] = _add_seconds({}, replies.good)
+        event["seconds"] = add_seconds({}, replies.good)
         if request.evaluate:
             by_site = {site: reply.statistics for site, reply in replies.good.items()}
             event["metrics"] = metrics(state.task, by_site)
@@ -144,7 +145,7 @@ class Coordinator:
             stage="close" if last else "train",
             step=state.step + 1,
             trained={**state.trained, **{site: reply.labelled for site, reply in replies.good.items()}},
-            seconds=_add_seconds(state.seconds, replies.good),
+            seconds=add_seconds(state.seconds, replies.good),
         )
         committed = self._commit(after, weights=(name, averaged), events=[*replies.events, event])
         self._spool.clear()
@@ -161,8 +162,8 @@ class Coordinator:
         request = self._request(state, closing)
         replies = self._ask(request, messages.CloseRoundReply, state, doing=doing)
         after = self._counted(state, replies)
-        record = self._record(after, replies.good) if state.round else None
-        notes = _evidence_notes(state.round, replies.good) if self._settings.loss == "evidential" else []
+        record = round_record(after, replies.good) if state.round else None
+        notes = evidence_notes(state.round, replies.good) if self._settings.loss == "evidential" else []
         events = [
             *replies.events,
             *([record] if record else []),
@@ -359,23 +360,6 @@ class Coordinator:
         unlogged, self._unlogged = self._unlogged, []
         return self._journal.commit(state, weights=weights, events=[*unlogged, *events])
 
-    def _record(self, state: State, replies: Mapping[str, messages.CloseRoundReply]) -> dict[str, Any]:
-        by_site = {site: reply.statistics for site, reply in replies.items()}
-        selection = {
-            site: reply.model_dump(include={"local_model", "asked", "pending", "rejected", "filled"})
-            for site, reply in replies.items()
-        }
-        return {
-            "event": "round",
-            "round": state.round,
-            "labels": dict(state.trained),
-            "metrics": metrics(state.task, by_site),
-            "diagnostics": {**diagnostics(state.task, by_site), "selection": selection},
-            "left_out": dict(sorted(state.left_out.items())),
-            "energy": {site: statistics.energy for site, statistics in by_site.items() if statistics},
-            "seconds": _add_seconds(state.seconds, replies),
-        }
-
     def _warn_of_small_pools(self) -> None:
         """Say where the budget is more than a site can give."""
         budget = self._settings.budget
@@ -411,27 +395,3 @@ def _in_order(missed: Mapping[str, Sequence[Closing]]) -> list[Closing]:
     for closings in missed.values():
         entries += [closing for closing in closings if closing not in entries]
     return sorted(entries, key=lambda closing: (closing.round, closing.ask))
-
-
-def _add_seconds(before: Mapping[str, float], replies: Mapping[str, messages.Reply]) -> dict[str, float]:
-    total = dict(before)
-    for reply in replies.values():
-        for phase, seconds in reply.seconds.items():
-            total[phase] = total.get(phase, 0.0) + seconds
-    return total
-
-
-def _evidence_notes(round_: int, replies: Mapping[str, messages.CloseRoundReply]) -> list[str]:
-    """A sentence where the global model gives no evidence at all."""
-    silent = [
-        site
-        for site, reply in replies.items()
-        if reply.statistics is not None and reply.statistics.zero_evidence == reply.statistics.samples
-    ]
-    if not silent:
-        return []
-    return [
-        f"Round {round_}: the global model has no evidence for any class on the test samples of "
-        f"{', '.join(silent)}, so its uncertainty tells them not apart; "
-        "a larger training.lr or evidence.activation=exp helps."
-    ]
