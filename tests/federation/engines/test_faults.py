@@ -95,7 +95,7 @@ def _check(result: Result, fault: str, notes: list[str]) -> None:
     assert set(second["left_out"]) == ({"birch"} if gone else set())
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize("fault", list(sabotage.FAULTS))
 def test_in_process(fault: str, participation: float, tmp_path: Path) -> None:
     result, notes = _run(tmp_path / "run", fault, engine="in-process", participation=participation, timeout=1.0)
