@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from feal.config import load
+from feal.federation.progress import Silence
 from feal.settings import Settings
 
 TINY = {
@@ -69,3 +70,19 @@ def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _timeless(entry) for key, entry in value.items() if key != "seconds"}
     return [_timeless(entry) for entry in value] if isinstance(value, list) else value
+
+
+def events(run: Path, kind: str) -> list[dict[str, Any]]:
+    """What the run's log says of one kind."""
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+class Listener(Silence):
+    """Keeps what people are told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)

@@ -1,9 +1,7 @@
 """The loop with an engine that fails where a test says so."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from feal.experiment.running import settings_of
 from feal.federation import messages
 from feal.federation.engines import ENGINES, InProcess, Lost
 from feal.federation.progress import Silence
-from tests.runs import differences, fingerprint, labels, tiny
+from tests.runs import Listener, differences, events, fingerprint, labels, tiny
 
 Key = tuple[str, int]
 
@@ -74,8 +72,7 @@ def test_by_default_every_site_must_answer_and_the_run_can_go_on(faulty: type[Fa
 def test_above_the_quorum_a_failing_site_is_left_out_of_the_average(faulty: type[Faulty], tmp_path: Path) -> None:
     faulty.lost = {("train", 1)}
     result = start(tiny(quorum=1, rounds=1), out=tmp_path / "run")
-    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [sorted(event["loss"]) for event in events if event["event"] == "step"] == [["alder"], ["alder"]]
+    assert [sorted(event["loss"]) for event in events(tmp_path / "run", "step")] == [["alder"], ["alder"]]
     assert result.rounds[0]["diagnostics"]["selection"]["birch"]["local_model"] == "global"
 
 
@@ -119,21 +116,6 @@ def test_a_reply_to_something_else_is_not_taken(
         start(tiny(), out=tmp_path / "run")
 
 
-def _events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [event for event in events if event["event"] == kind]
-
-
-class Listener(Silence):
-    """Keeps what people are told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, sentence: str) -> None:
-        self.notes.append(sentence)
-
-
 THREE = {"synthetic": {"sites": 3, "train": 40, "test": 16, "classes": 5}}
 
 
@@ -143,7 +125,7 @@ def test_a_site_left_out_is_said_logged_and_counted(faulty: type[Faulty], tmp_pa
     result = start(tiny(quorum=1, rounds=2), out=tmp_path / "run", watcher=listener)
     assert [note for note in listener.notes if "birch" in note] == ["Left out: birch is away."]
     assert [record["left_out"] for record in result.rounds] == [{"birch": 2}, {}]
-    left = _events(tmp_path / "run", "left_out")
+    left = events(tmp_path / "run", "left_out")
     assert [(event["site"], event["round"], event["step"], event["reason"]) for event in left] == [
         ("birch", 1, 0, "birch is away."),
         ("birch", 1, 1, "birch is away."),
@@ -155,8 +137,8 @@ def test_the_next_site_drawn_stands_in_for_one_that_fails(faulty: type[Faulty], 
     start(settings, out=tmp_path / "whole")
     faulty.lost = {("train", 1)}
     start(settings, out=tmp_path / "run")
-    whole = [sorted(event["loss"]) for event in _events(tmp_path / "whole", "step")]
-    run = [sorted(event["loss"]) for event in _events(tmp_path / "run", "step")]
+    whole = [sorted(event["loss"]) for event in events(tmp_path / "whole", "step")]
+    run = [sorted(event["loss"]) for event in events(tmp_path / "run", "step")]
     assert [len(sites) for sites in whole] == [2, 2, 2, 2, 2, 3]
     assert [len(sites) for sites in run] == [2] * 6
     assert any("birch" in sites for sites in whole[:-1])

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from feal.annotation.folder import FOLDER, REFUSED, round_folder
 from feal.cli.export import export_labels
+from feal.cli.tables import say
 from feal.data import open_prepared
 from feal.errors import FealError, unknown
 from feal.experiment.folder import RunFolder
@@ -30,18 +31,18 @@ def show_labels(path: Path, *, site: str | None, export: Path | None) -> None:
     sites = _sites(folder, site)
     console = Console()
     if not sites:
-        _say(console, f"{path} has asked for no label yet.")
+        say(console, f"{path} has asked for no label yet.")
         return
     for name, place in sites.items():
         with closing(Store(place / _STORE, read_only=True)) as store:
             standing = store.standing()
         console.print(_table(name, standing))
         for line in _awaited(place, standing) if settings.annotator == "folder" else ():
-            _say(console, line)
+            say(console, line)
         console.print()
     if export is not None:
         written = export_labels(sites, export, classes=_classes(path, settings))
-        _say(console, f"{written} rows are in {export / 'labels.csv'}")
+        say(console, f"{written} rows are in {export / 'labels.csv'}")
 
 
 def _sites(folder: RunFolder, wanted: str | None) -> dict[str, Path]:
@@ -90,7 +91,3 @@ def _classes(path: Path, settings: Settings) -> tuple[str, ...]:
         return open_prepared(settings.dataset).classes
     except FealError:
         return ()
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

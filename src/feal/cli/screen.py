@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from feal.cli.tables import command, curve_table, labels_table, round_table
+from feal.cli.tables import command, curve_table, labels_table, round_table, say
 from feal.experiment import Result
 from feal.federation.messages import JoinReply, LabelsReply
 from feal.federation.progress import Watcher
@@ -137,7 +137,7 @@ class Screen(Watcher):
         ]
 
     def _say(self, text: str, *, style: str | None = None) -> None:
-        self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        say(self._console, text, style=style)
 
     def _speak_plainly(self, text: str) -> None:
         if self._console.is_terminal or time.monotonic() - self._spoke < PLAIN_INTERVAL:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from feal.annotation.folder import round_folder
@@ -63,6 +64,11 @@ def labels_table(sites: Mapping[str, LabelsReply], *, round: int, waiting: bool)
         place = str(round_folder(Path("sites") / site, round)) if reply.pending else "-"
         table.add_row(site, *cells, *([place] if waiting else []))
     return table
+
+
+def say(console: Console, text: str, *, style: str | None = None) -> None:
+    """Print a text as it stands: paths are neither coloured nor broken."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def command(*words: object) -> str:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from feal.cli.screen import PLAIN_INTERVAL
-from feal.cli.tables import command, number
+from feal.cli.tables import command, number, say
 from feal.experiment.folder import free_folder
 from feal.inference import Audience, Format, Predicted, TrainedModel, export, open_trained, predict_folder
 
@@ -23,16 +23,16 @@ def predict_pictures(
     out = out or free_folder(Path("predictions"), model_folder.resolve().name)
     model = open_trained(model_folder, round=round)
     console = Console()
-    _say(console, f"{_described(model)}\n", style="bold")
+    say(console, f"{_described(model)}\n", style="bold")
     with _Bar(console) as bar:
         predicted = predict_folder(model, images, out, values=values, audience=bar)
     console.print(_table(predicted, model))
     left_out = f", {predicted.skipped} left out" if predicted.skipped else ""
-    _say(console, f"\n{predicted.images} pictures predicted{left_out}: {predicted.folder / 'predictions.csv'}")
+    say(console, f"\n{predicted.images} pictures predicted{left_out}: {predicted.folder / 'predictions.csv'}")
     if model.facts.task == "segmentation":
-        _say(console, f"  masks:             {predicted.folder / 'masks'}")
-        _say(console, f"  uncertainty maps:  {predicted.folder / 'maps'}")
-    _say(console, f"  what is what:      {predicted.folder / 'README.md'}")
+        say(console, f"  masks:             {predicted.folder / 'masks'}")
+        say(console, f"  uncertainty maps:  {predicted.folder / 'maps'}")
+    say(console, f"  what is what:      {predicted.folder / 'README.md'}")
 
 
 def export_model(model_folder: Path, *, out: Path | None, format: Format, round: int | None) -> None:
@@ -40,10 +40,10 @@ def export_model(model_folder: Path, *, out: Path | None, format: Format, round:
     out = out or free_folder(Path("exports"), model_folder.resolve().name)
     model = open_trained(model_folder, round=round)
     console = Console()
-    _say(console, _described(model), style="bold")
+    say(console, _described(model), style="bold")
     for path in export(model, out, format=format):
-        _say(console, f"  {path}  ({_size(path)})")
-    _say(console, f"Use it with: {command('predict', out, '--images', 'FOLDER')}")
+        say(console, f"  {path}  ({_size(path)})")
+    say(console, f"Use it with: {command('predict', out, '--images', 'FOLDER')}")
 
 
 class _Bar(Audience):
@@ -73,16 +73,16 @@ class _Bar(Audience):
     ) -> None:
         self._progress.stop()
         if isinstance(error, KeyboardInterrupt):
-            _say(self._console, "Interrupted: no predictions were written, and the run is as it was.")
+            say(self._console, "Interrupted: no predictions were written, and the run is as it was.")
 
     def looked(self, done: int, total: int) -> None:
         self._progress.update(self._task, completed=done, total=total)
         if not self._console.is_terminal and time.monotonic() - self._spoke >= PLAIN_INTERVAL:
             self._spoke = time.monotonic()
-            _say(self._console, f"{done} of {total} pictures")
+            say(self._console, f"{done} of {total} pictures")
 
     def left_out(self, sentence: str) -> None:
-        _say(self._console, f"Left out: {sentence}", style="yellow")
+        say(self._console, f"Left out: {sentence}", style="yellow")
 
 
 def _described(model: TrainedModel) -> str:
@@ -106,7 +106,3 @@ def _table(predicted: Predicted, model: TrainedModel) -> Table:
 def _size(path: Path) -> str:
     size = path.stat().st_size
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-
-
-def _say(console: Console, text: str, *, style: str | None = None) -> None:
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

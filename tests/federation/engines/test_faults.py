@@ -2,15 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from feal.experiment import Result, start
 from feal.federation.engines import ENGINES, FlowerSimulation, InProcess
-from feal.federation.progress import Silence
 from tests.federation.engines import sabotage
-from tests.runs import differences, fingerprint, tiny
+from tests.runs import Listener, differences, events, fingerprint, tiny
 
 REASONS = {
     "raising": "could not answer 'train'",
@@ -46,14 +44,6 @@ def _sabotaged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES._entries, "flower-simulation", _FlowerSimulation)
 
 
-class _Listener(Silence):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, sentence: str) -> None:
-        self.notes.append(sentence)
-
-
 def _run(out: Path, fault: str, *, engine: str, participation: float, timeout: float) -> tuple[Result, list[str]]:
     steps = [2] if fault == "SQLite locked" else [0, 1, 2]  # a site waits for a lock before it gives up
     sabotage.order(out, fault, site="birch", kind="train", round_=1, steps=steps)
@@ -66,22 +56,17 @@ def _run(out: Path, fault: str, *, engine: str, participation: float, timeout: f
         round_timeout=timeout if fault == "hanging" else None,
         synthetic={"sites": 3, "train": 40, "test": 16, "classes": 5},
     )
-    listener = _Listener()
+    listener = Listener()
     return start(settings, out=out, watcher=listener), listener.notes
-
-
-def _events(run: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def _check(result: Result, fault: str, notes: list[str]) -> None:
     first, second = result.rounds
-    left_out = _events(result.folder, "left_out")
+    left_out = events(result.folder, "left_out")
     if fault == "unexpected names":
         assert left_out == []
         assert first["left_out"] == {}
-        assert {tuple(event["names"]) for event in _events(result.folder, "unexpected")} == {("mood", "odd")}
+        assert {tuple(event["names"]) for event in events(result.folder, "unexpected")} == {("mood", "odd")}
         assert any("mood, odd" in note for note in notes)
     else:
         assert set(first["left_out"]) == {"birch"}
