@@ -184,6 +184,24 @@ finally:
 """
 
 
+def _signalled(
+    process: subprocess.Popen[bytes], number: signal.Signals, *, once: Callable[[], bool]
+) -> tuple[bytes, bytes, set[int]]:
+    """What a process prints that gets a signal once it is at work, and all processes it had; none may be left."""
+    below: set[int] = set()
+    try:
+        assert _until(once, seconds=60)
+        below = faults.family(process.pid)
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=20)
+        assert _until(lambda: not any(map(faults.running, below)), seconds=10)
+    finally:
+        process.kill()
+        for pid in filter(faults.running, below):
+            os.kill(pid, signal.SIGKILL)
+    return output, errors, below
+
+
 @linux
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -192,18 +210,8 @@ def test_a_process_that_is_ended_leaves_none(number: signal.Signals, tmp_path: P
         [sys.executable, "-c", DRIVER, str(tmp_path)], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     at_work = [tmp_path / site / "process" for site in SITES]
-    below: set[int] = set()
-    try:
-        assert _until(lambda: all(path.exists() for path in at_work), seconds=60)
-        below = faults.family(driver.pid)
-        assert {int(path.read_text()) for path in at_work} <= below
-        driver.send_signal(number)
-        output, errors = driver.communicate(timeout=20)
-        assert _until(lambda: not any(map(faults.running, below)), seconds=10)
-    finally:
-        driver.kill()
-        for pid in filter(faults.running, below):
-            os.kill(pid, signal.SIGKILL)
+    output, errors, below = _signalled(driver, number, once=lambda: all(path.exists() for path in at_work))
+    assert {int(path.read_text()) for path in at_work} <= below
     assert output == b""
     if number == signal.SIGINT:
         assert errors.splitlines()[-1] == b"KeyboardInterrupt"
@@ -220,18 +228,8 @@ def test_the_command_line_ends_it_when_asked_to(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    below: set[int] = set()
-    try:
-        log = tmp_path / "run" / "metrics.jsonl"
-        assert _until(lambda: log.exists() and log.stat().st_size > 0, seconds=60)
-        below = faults.family(run.pid)
-        run.send_signal(signal.SIGTERM)
-        _, errors = run.communicate(timeout=20)
-        assert _until(lambda: not any(map(faults.running, below)), seconds=10)
-    finally:
-        run.kill()
-        for pid in filter(faults.running, below):
-            os.kill(pid, signal.SIGKILL)
+    log = tmp_path / "run" / "metrics.jsonl"
+    _, errors, _ = _signalled(run, signal.SIGTERM, once=lambda: log.exists() and log.stat().st_size > 0)
     assert run.returncode == 143
     assert errors == b""
 
