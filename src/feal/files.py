@@ -10,28 +10,26 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load as decode_tensors
-from safetensors.torch import save as encode_tensors
+from safetensors.torch import load
 
 from feal.errors import FealError
+from feal.tensors import Buffer, Tensors, buffers
 
-Tensors = Mapping[str, torch.Tensor]
 
-
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, *parts: Buffer) -> None:
     """Write a file atomically: readers see the old content or the new, also after a power cut."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         publish(temporary, path)
@@ -105,9 +103,12 @@ def read_json(path: Path) -> Any:
 
 def write_tensors(path: Path, tensors: Tensors) -> str:
     """Write tensors as a safetensors file atomically and return the SHA-256 of its bytes."""
-    data = encode_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    write_bytes(path, data)
-    return hashlib.sha256(data).hexdigest()
+    parts = buffers(tensors)
+    write_bytes(path, *parts)
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def read_tensors(path: Path, *, sha256: str) -> dict[str, torch.Tensor]:
@@ -119,7 +120,7 @@ def read_tensors(path: Path, *, sha256: str) -> dict[str, torch.Tensor]:
     if hashlib.sha256(data).hexdigest() != sha256:
         raise damaged(path, "its checksum differs from the recorded one")
     try:
-        return decode_tensors(data)
+        return load(data)
     except SafetensorError as error:
         raise damaged(path, str(error)) from error
 

@@ -82,3 +82,16 @@ def test_given_weights_nothing_is_drawn_and_the_network_is_the_same(name: str) -
         assert torch.equal(given.outputs(images).deep, drawn.outputs(images).deep)
     with pytest.raises(RuntimeError):
         build(name, task=task, classes=4, weights=drawn.state_dict())
+
+
+def test_a_kept_network_is_loaded_anew_and_another_name_is_another_network() -> None:
+    states = [build("tiny-cnn").state_dict() for _ in range(2)]
+    first = build("tiny-cnn", weights=states[0], keep="global")
+    sum(parameter.sum() for parameter in first.parameters()).backward()
+    other = build("tiny-cnn", weights=states[0], keep="local")
+    again = build("tiny-cnn", weights=states[1], keep="global")
+    assert again is first
+    assert other is not first
+    assert all(parameter.grad is None for parameter in again.parameters())
+    for network, state in ((again, states[1]), (other, states[0])):
+        assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())

@@ -33,15 +33,15 @@ def fedavg(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float
 
 
 def _average(name: str, states: Sequence[Mapping[str, torch.Tensor]], shares: Sequence[float]) -> torch.Tensor:
-    first = states[0][name]
+    first = states[0][name].detach()
     floating = first.is_floating_point()
-    result = torch.zeros_like(first, dtype=torch.float64) if floating else first.clone()
-    for state, share in zip(states, shares, strict=True):
+    result = first.to(torch.float64) * shares[0] if floating else first.clone()
+    for state, share in zip(states[1:], shares[1:], strict=True):
         tensor = state[name].detach()
         if tensor.shape != first.shape:
             raise ValueError(f"states differ in the shape of {name}: {tuple(first.shape)}, {tuple(tensor.shape)}")
         if floating:
-            result.add_(tensor.to(torch.float64), alpha=share)
+            result.add_(tensor, alpha=share)
         else:
             torch.maximum(result, tensor, out=result)
     return result.to(first.dtype)

@@ -77,7 +77,7 @@ class Duties:
 
     def _train(self, request: messages.Train) -> Done:
         assert request.weights is not None
-        network = self._network(request.weights)
+        network = self._network("global", request.weights)
         context = self._context(request.class_counts)
         statistics = self._evaluate(network, context) if request.evaluate else None
         labelled = self._store.labelled()
@@ -124,7 +124,7 @@ class Duties:
         context = self._context(request.class_counts)
         if request.weights is None:
             return self._ask_first(request, context)
-        networks: dict[Role, Network] = {"global": self._network(request.weights)}
+        networks: dict[Role, Network] = {"global": self._network("global", request.weights)}
         networks["local"] = self._local_network() or networks["global"]
         own = networks["local"] is not networks["global"]
         samples = Samples()
@@ -277,7 +277,7 @@ class Duties:
     def _annotator(self) -> Annotator:
         return ANNOTATORS.get(self._settings.annotator)(self._site, folder=self._folder)
 
-    def _network(self, weights: Mapping[str, torch.Tensor]) -> Network:
+    def _network(self, role: Role, weights: Mapping[str, torch.Tensor]) -> Network:
         network = build_model(
             self._settings.model,
             task=self._set.task,
@@ -286,12 +286,13 @@ class Duties:
             height=self._set.height,
             width=self._set.width,
             weights=weights,
+            keep=role,
         )
         return network.to(self._device)
 
     def _local_network(self) -> Network | None:
         file = self._memory.local
-        return self._network(self._read(file)) if file is not None else None
+        return self._network("local", self._read(file)) if file is not None else None
 
     def _moments(self, round_: int) -> dict[str, torch.Tensor] | None:
         file = self._memory.optimizer

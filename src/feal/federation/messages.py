@@ -13,12 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load as decode_tensors
-from safetensors.torch import save as encode_tensors
+from safetensors.torch import load
 
 from feal.errors import FealError
 from feal.federation.statistics import Counts, Statistics
 from feal.settings import Task
+from feal.tensors import buffers, memory, metadata_of
 
 PROTOCOL = 1
 Seconds = Annotated[float, Field(ge=0)]
@@ -184,22 +184,21 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
+        tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(memory(tensor))
     return digest.hexdigest()
 
 
 def encode(message: Message) -> bytes:
     """A message as bytes, the same for the same message."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (message.weights or {}).items()}
     content = {
         "kind": message.kind,
         "fields": message.model_dump(exclude={"weights"}),
         "weights": message.weights is not None,
     }
-    # One entry only: safetensors writes several in an order that changes from call to call.
-    return encode_tensors(tensors, metadata={"message": json.dumps(content, allow_nan=False)})
+    metadata = {"message": json.dumps(content, allow_nan=False)}
+    return b"".join(buffers(message.weights or {}, metadata=metadata))
 
 
 def decode_request(data: bytes) -> Request:
@@ -225,12 +224,11 @@ def _content(
     data: bytes, kinds: Mapping[str, type[AnyMessage]]
 ) -> tuple[type[AnyMessage], dict[str, Any], dict[str, torch.Tensor] | None]:
     try:
-        length = int.from_bytes(data[:8], "little")
-        content = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["message"])
+        content = json.loads(metadata_of(data)["message"])
         return (
             kinds[content["kind"]],
             dict(content["fields"]),
-            decode_tensors(data) if content["weights"] else None,
+            load(data) if content["weights"] else None,
         )
     except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
         raise _unreadable(error) from error

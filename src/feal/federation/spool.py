@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from feal.files import from_system, unwritable
+from feal.tensors import memory
 
 
 class Spool:
@@ -29,8 +28,7 @@ class Spool:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
-                for tensor in weights.values():
-                    _bytes(tensor).tofile(file)
+                file.writelines(map(memory, weights.values()))
         except OSError as error:
             raise unwritable(path, error) from error
         return SpooledWeights(path, weights)
@@ -68,9 +66,3 @@ class SpooledWeights(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._places)
-
-
-def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    data: NDArray[np.uint8] = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
-    return data

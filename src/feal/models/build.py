@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -22,11 +21,13 @@ def build_model(
     height: int,
     width: int,
     weights: Mapping[str, torch.Tensor] | None = None,
+    keep: str | None = None,
 ) -> Network:
     """Build the network `name` for images `[B, channels, height, width]` and that many classes.
 
     Without `weights` the initial ones come from torch's global generator: seed it before. With them nothing is
-    drawn.
+    drawn, and `keep` names a network of this process to load them into: what was built under that name before is
+    then the same network, with other weights. To make one takes ten times longer.
 
     Raises:
         FealError: there is no such model, it is for the other task, or the images do not fit it.
@@ -44,14 +45,19 @@ def build_model(
     model.check_size(height, width)
     if weights is None:
         return model(classes=classes, channels=channels)
-    network = copy.deepcopy(_blank(model, classes, channels))
+    network = _blank(model, classes, channels) if keep is None else _kept(model, classes, channels, keep)
     network.load_state_dict(weights)
+    network.zero_grad()
     return network
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
+def _kept(model: type[Network], classes: int, channels: int, name: str) -> Network:
+    del name
+    return _blank(model, classes, channels)
+
+
 def _blank(model: type[Network], classes: int, channels: int) -> Network:
-    """A network to be copied: to draw weights that are replaced at once would take longer than all else."""
     with torch.random.fork_rng(devices=[]):
         return model(classes=classes, channels=channels)
 

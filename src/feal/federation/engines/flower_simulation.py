@@ -93,7 +93,8 @@ class FlowerSimulation(Engine):
             self._landed(runtime)
         waiting = deque(sites)
         while waiting or self._flying:
-            while waiting and len(self._flying) < runtime.workers:
+            # One more than there are workers: Flower looks for new messages ten times a second only.
+            while waiting and len(self._flying) <= runtime.workers:
                 site = waiting.popleft()
                 self._send(runtime, Flight(site=site, request=request, timeout=timeout, since=time.monotonic()))
             yield from self._landed(runtime)
@@ -130,13 +131,15 @@ class FlowerSimulation(Engine):
         """What has come in a short while, told apart by the messages' numbers."""
         time.sleep(PAUSE)
         landed: list[tuple[str, bytes | Lost]] = []
+        for number in list(self._flying)[runtime.workers :]:  # no worker has these yet
+            self._flying[number] = replace(self._flying[number], since=time.monotonic())
         for number, reply in runtime.pull(self._flying):
             flight = self._flying.pop(number)
             if reply.has_error() and RESTARTING in str(reply.error.reason) and flight.restarts < RESTARTS:
                 self._send(runtime, replace(flight, restarts=flight.restarts + 1))
             else:
                 landed.append((flight.site, _result(flight, reply)))
-        for number, flight in list(self._flying.items()):
+        for number, flight in list(self._flying.items())[: runtime.workers]:
             if flight.late(GRACE):  # the actor should have ended itself: its machine may be gone
                 del self._flying[number]
                 landed.append((flight.site, out_of_time(flight.site, flight.timeout or 0.0)))
