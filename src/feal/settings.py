@@ -15,6 +15,7 @@ Term = Literal["epistemic-global", "aleatoric-global", "aleatoric-local"]
 Task = Literal["classification", "segmentation"]
 Loss = Literal["evidential", "plain", "balanced"]
 QueryModel = Literal["global", "local", "ensemble"]
+Counts = Literal["global", "site"]
 
 
 class Section(BaseModel):
@@ -67,6 +68,12 @@ class Selection(Section):
         min_length=1,
         description="terms of the calibrated uncertainty (ablation)",
     )
+    scope: Literal["all", "head"] = Field(
+        "all", description="gradnorm: gradients of all parameters, or of the last layer (by a closed form)"
+    )
+    local: Literal["federated", "local_only"] = Field(
+        "federated", description="logo's local model: that of the last round, or one trained on this site alone"
+    )
     batch_size: Positive = Field(64, description="samples in a batch of evaluation and selection")
     candidates: Positive | Literal["all"] = Field("all", description="look at a random part of the pool only")
 
@@ -115,7 +122,7 @@ class Settings(Section):
         None, description="the model that is asked, for strategies that let one choose"
     )
     loss: Loss | None = Field(None, description="training loss; the strategy's own by default")
-    counts: Literal["global", "site"] | None = Field(
+    counts: Counts | None = Field(
         None,
         description="class counts behind losses; default: all sites' for the balanced, the site's own for weights",
     )

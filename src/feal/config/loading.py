@@ -103,4 +103,5 @@ def _with_strategy_defaults(settings: Settings) -> Settings:
         )
     query_model = settings.query_model or next(iter(strategy.query_models), None)
     loss = settings.loss or strategy.default_loss
-    return settings.model_copy(update={"query_model": query_model, "loss": loss})
+    counts = settings.counts or strategy.default_counts
+    return settings.model_copy(update={"query_model": query_model, "loss": loss, "counts": counts})

@@ -309,6 +309,7 @@ class Duties:
             selection=self._settings.selection,
             evidence=self._settings.evidence,
             loss=self._settings.loss,
+            counts=self._settings.counts,
             query_model=self._settings.query_model,
         )
 

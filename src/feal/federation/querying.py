@@ -66,7 +66,8 @@ def select(pool: Pool, context: Context, settings: Settings, *, budget: int, add
     candidates = _candidates(pool.ids, settings, address)
     observing = budget > 0 and strategy.needs_images
     observers: list[Observer] = [strategy.observe] if observing else []
-    roles: set[Role] = set(strategy.roles) if observing else set()
+    wanted = strategy.roles_for(query_model=settings.query_model, selection=settings.selection)
+    roles: set[Role] = set(wanted) if observing else set()
     if settings.diagnostics:
         observers.append(observe_for_analysis)
         roles |= {"global", "local"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from feal.evidential import aleatoric, concentration, expected_probability, uncertainties
 from feal.models import Network, Output
 from feal.registry import Registry
-from feal.settings import Evidence, Loss, QueryModel, Selection, Task
+from feal.settings import Counts, Evidence, Loss, QueryModel, Selection, Task
 
 Role = Literal["global", "local", "initial", "global_previous", "local_previous", "finetuned", "local_only"]
 
@@ -30,7 +31,13 @@ class Context:
     selection: Selection
     evidence: Evidence
     loss: Loss
+    counts: Counts | None = None
     query_model: QueryModel | None = None
+
+    @property
+    def prior_counts(self) -> torch.Tensor:
+        """The counts that stand for the class prior: the site's own under `counts: site`, otherwise all sites'."""
+        return self.site_counts if self.counts == "site" else self.total_counts
 
     def concentration(self, logits: torch.Tensor) -> torch.Tensor:
         """Dirichlet parameters of logits, as the loss sees them."""
@@ -90,11 +97,21 @@ Models = Mapping[Role, RoleModel]
 
 @dataclass(frozen=True)
 class Columns:
-    """What was observed: one row a sample, sorted by sample id."""
+    """What was observed: one row a sample, in the order of their ids, whatever order they came in.
+
+    >>> Columns(["b", "a"], {"score": torch.tensor([2.0, 1.0])})["score"]
+    tensor([1., 2.])
+    """
 
     ids: Sequence[str]
     values: Mapping[str, torch.Tensor]
     """Scalars as float64 [n]; wide columns as float32 [n, ...], possibly on disk."""
+
+    def __post_init__(self) -> None:
+        if any(after < before for before, after in pairwise(self.ids)):
+            rows = sorted(range(len(self.ids)), key=self.ids.__getitem__)
+            object.__setattr__(self, "ids", [self.ids[row] for row in rows])
+            object.__setattr__(self, "values", {name: value[rows] for name, value in self.values.items()})
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -123,13 +140,26 @@ class Strategy(ABC):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset()
+    """Every model it may look at; `roles_for` says which under given settings."""
     needs_images: ClassVar[bool] = True
     """Whether it observes anything; without, no sample is read for it."""
     needs_gradients: ClassVar[bool] = False
     needs_labelled: ClassVar[bool] = False
     """Whether it observes the labelled samples, too, and gets their columns."""
     query_models: ClassVar[tuple[QueryModel, ...]] = ()
+    """What `query_model` may be; the first is the default."""
     default_loss: ClassVar[Loss] = "plain"
+    default_counts: ClassVar[Counts | None] = None
+    settings: ClassVar[tuple[str, ...]] = ()
+    """Settings of its own, for `feal list strategies`."""
+    source: ClassVar[str] = ""
+    """Authors, venue and year."""
+
+    @classmethod
+    def roles_for(cls, *, query_model: QueryModel | None, selection: Selection) -> frozenset[Role]:
+        """The models it looks at under these settings."""
+        del query_model, selection
+        return cls.roles
 
     @abstractmethod
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
@@ -145,6 +175,30 @@ class Strategy(ABC):
         generator: torch.Generator,
     ) -> Choice:
         """At most `budget` distinct ids of the pool, best first: a pure function of its arguments."""
+
+
+QUERIED: Mapping[QueryModel, tuple[Role, ...]] = {
+    "global": ("global",),
+    "local": ("local",),
+    "ensemble": ("global", "local"),
+}
+"""The models behind each `query_model`."""
+
+
+class QueryingStrategy(Strategy):
+    """A strategy that lets one choose which model is asked: the global, the local, or both."""
+
+    roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
+    query_models: ClassVar[tuple[QueryModel, ...]] = ("global", "local", "ensemble")
+
+    @classmethod
+    def roles_for(cls, *, query_model: QueryModel | None, selection: Selection) -> frozenset[Role]:
+        del selection
+        return frozenset(QUERIED[query_model or cls.query_models[0]])
+
+    def asked(self, models: Models, context: Context) -> list[RoleModel]:
+        """The models that are asked, the global one first."""
+        return [models[role] for role in QUERIED[context.query_model or self.query_models[0]]]
 
 
 STRATEGIES: Registry[type[Strategy]] = Registry("strategy")

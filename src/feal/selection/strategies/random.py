@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 
 from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Strategy, chosen
+from feal.selection.ranking import best
 
 
 @STRATEGIES.register("random", summary="uniform, seeded")
@@ -27,5 +28,4 @@ class Random(Strategy):
         generator: torch.Generator,
     ) -> Choice:
         score = torch.rand(len(pool), dtype=torch.float64, generator=generator)
-        best = torch.argsort(score, descending=True, stable=True)[:budget]
-        return chosen(pool, best, {"score": score})
+        return chosen(pool, best(score, budget), {"score": score})
