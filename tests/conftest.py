@@ -10,6 +10,8 @@ import torch
 
 from tests.command import Command
 
+pytest.register_assert_rewrite("feal.testing")
+
 # Two threads on two busy cores wait for each other: some tests would take ten times as long.
 torch.set_num_threads(1)
 

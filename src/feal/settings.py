@@ -139,9 +139,11 @@ class Settings(Section):
     rounds: Positive = Field(5, description="active-learning rounds")
     communication_rounds: Positive = Field(100, description="communication rounds in an active-learning round")
     # Strict, as 1.0 (all?) and true would otherwise pass for one label.
-    budget: Annotated[int, Field(ge=1, strict=True)] | Annotated[float, Field(gt=0, lt=1, strict=True)] = Field(
-        500, description="labels a site may ask for in a round: a number, or a share of its samples"
-    )
+    budget: (
+        Annotated[int, Field(ge=1, strict=True)]
+        | Annotated[float, Field(gt=0, lt=1, strict=True)]
+        | Literal["all"]
+    ) = Field(500, description="labels a site may ask for in a round: a number, a share of its samples, or all")
     cap: Share = Field(0.85, description="share of a site's samples that may be labelled in all")
     restart: bool = Field(True, description="start every round from the initial weights")
     participation: Share = Field(1.0, description="share of the sites that train in a communication round")

@@ -9,8 +9,8 @@ from feal.federation import statistics as figures
 from feal.federation.evaluation import Samples, evaluate
 from feal.federation.statistics import ENERGY_BINS, Statistics
 from feal.selection import Context
-from feal.selection.testing import network
 from feal.settings import Evidence, Selection, Task
+from feal.testing import network
 
 CLASSES = 3
 SAMPLES = 17

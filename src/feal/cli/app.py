@@ -50,10 +50,11 @@ def run(
     from feal.config import load, parse
     from feal.experiment import start
     from feal.experiment.folder import free_folder
+    from feal.selection import short_name
 
     settings = load(preset, parse(overrides or []))
     if out is None:
-        out = free_folder(Path("runs"), f"{Path(preset).stem}-{settings.strategy}-{settings.seed}")
+        out = free_folder(Path("runs"), f"{Path(preset).stem}-{short_name(settings.strategy)}-{settings.seed}")
     with Screen(settings, out, preset=preset) as screen:
         screen.finished(start(settings, out=out, wait=wait, watcher=screen))
 

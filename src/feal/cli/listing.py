@@ -35,11 +35,20 @@ def show_list(what: str) -> None:
 
 
 def _strategies() -> Table:
-    table = Table("strategy", "what it does", "query models", "loss", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 1, 0))
+    table.add_column("strategy", no_wrap=True)
+    for heading in ("what it does", "query models", "loss", "settings of its own", "source"):
+        table.add_column(heading)
     for name in STRATEGIES.names():
         strategy = STRATEGIES.get(name)
-        models = ", ".join(strategy.query_models) or "-"
-        table.add_row(name, STRATEGIES.summary(name), models, strategy.default_loss)
+        table.add_row(
+            name,
+            STRATEGIES.summary(name),
+            "\n".join(strategy.query_models) or "-",
+            strategy.default_loss,
+            "\n".join(strategy.settings) or "-",
+            strategy.source or "-",
+        )
     return table
 
 

@@ -15,6 +15,7 @@ from feal.cli.tables import command, curve_table, labels_table, round_table, say
 from feal.experiment import Result
 from feal.federation.messages import JoinReply, LabelsReply
 from feal.federation.progress import Watcher
+from feal.selection import short_name
 from feal.settings import Settings
 
 PLAIN_INTERVAL = 30.0
@@ -69,7 +70,7 @@ class Screen(Watcher):
         settings, first = self._settings, next(iter(sites.values()))
         self._task = first.task
         self._console.print(
-            f"{settings.strategy} on {settings.dataset}: {len(sites)} sites, {first.task}, "
+            f"{short_name(settings.strategy)} on {settings.dataset}: {len(sites)} sites, {first.task}, "
             f"{settings.model}, {settings.loss} loss, {settings.rounds} rounds of "
             f"{settings.communication_rounds} communication rounds, seed {settings.seed}\n",
             style="bold",

@@ -12,6 +12,7 @@ from feal.experiment.running import settings_of
 from feal.experiment.summary import summarize
 from feal.federation.journal import Journal
 from feal.files import is_locked
+from feal.selection import short_name
 
 
 def show_run(path: Path) -> None:
@@ -33,7 +34,7 @@ def show_run(path: Path) -> None:
         "finished": f"finished after {state.round} rounds",
     }[state.stage]
     console.print(
-        f"{path}: {settings.strategy} on {settings.dataset}, seed {settings.seed}, {where}",
+        f"{path}: {short_name(settings.strategy)} on {settings.dataset}, seed {settings.seed}, {where}",
         style="bold",
         markup=False,
         soft_wrap=True,

@@ -16,8 +16,11 @@ from feal.data import DATASETS
 from feal.errors import FealError
 from feal.federation.engines import ENGINES
 from feal.models import MODELS
-from feal.selection import STRATEGIES
+from feal.selection import strategy_named, whole_name
 from feal.settings import OPERATIONAL, Settings, Synthetic, flatten
+
+EVERYTHING = {"rounds": 1, "budget": "all", "cap": 1.0, "initial": "random"}
+"""A run in which every sample is labelled at once."""
 
 
 def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -55,6 +58,8 @@ def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             raise FealError(
                 f"A run's {key} cannot change on resume, only {allowed} can: start a new run for that."
             )
+    if strategy_named(new.strategy).everything and new.rounds > 1:
+        raise FealError(f"A run of strategy {new.strategy} has one round: start a new run for another.")
     return _with_known_names(new)
 
 
@@ -95,7 +100,8 @@ def _with_dataset_defaults(settings: Settings) -> Settings:
 
 
 def _with_strategy_defaults(settings: Settings) -> Settings:
-    strategy = STRATEGIES.get(settings.strategy)
+    settings = settings.model_copy(update={"strategy": whole_name(settings.strategy)})
+    strategy = strategy_named(settings.strategy)
     if settings.query_model is not None and settings.query_model not in strategy.query_models:
         takes = f"takes {' or '.join(strategy.query_models)}" if strategy.query_models else "takes none"
         raise FealError(
@@ -104,4 +110,5 @@ def _with_strategy_defaults(settings: Settings) -> Settings:
     query_model = settings.query_model or next(iter(strategy.query_models), None)
     loss = settings.loss or strategy.default_loss
     counts = settings.counts or strategy.default_counts
-    return settings.model_copy(update={"query_model": query_model, "loss": loss, "counts": counts})
+    settled = settings.model_copy(update={"query_model": query_model, "loss": loss, "counts": counts})
+    return settled.model_copy(update=EVERYTHING) if strategy.everything else settled

@@ -15,9 +15,10 @@ from feal.federation.aggregation import fedavg
 from feal.federation.engines import Engine
 from feal.federation.exchange import Exchange, Replies
 from feal.federation.journal import Closing, Journal, State, Weights
+from feal.federation.networks import EARLIER
 from feal.federation.progress import Watcher
-from feal.federation.querying import label_limit
-from feal.federation.reporting import add_seconds, evidence_notes, round_record
+from feal.federation.querying import label_limit, roles_of
+from feal.federation.reporting import add_seconds, evidence_notes, round_record, stand_in_notes
 from feal.federation.spool import Spool
 from feal.federation.statistics import metrics
 from feal.models import build_model
@@ -164,6 +165,7 @@ class Coordinator:
         after = self._counted(state, replies)
         record = round_record(after, replies.good) if state.round else None
         notes = evidence_notes(state.round, replies.good) if self._settings.loss == "evidential" else []
+        notes += stand_in_notes(state.round, replies.good)
         events = [
             *replies.events,
             *([record] if record else []),
@@ -203,7 +205,11 @@ class Coordinator:
         )
 
     def _request(self, state: State, closing: Closing) -> messages.CloseRound:
-        weights = self._journal.weights(state, f"round-{closing.round:03}") if closing.round else None
+        weights: Weights | None = None
+        if closing.round:
+            weights = self._journal.weights(state, f"round-{closing.round:03}")
+        elif EARLIER & roles_of(self._settings):
+            weights = self._journal.weights(state, "initial")
         return messages.CloseRound(run=self._run, weights=weights, **asdict(closing))
 
     def _caught_up(self, state: State) -> State:
@@ -363,6 +369,8 @@ class Coordinator:
     def _warn_of_small_pools(self) -> None:
         """Say where the budget is more than a site can give."""
         budget = self._settings.budget
+        if budget == "all":
+            return
         for site, reply in self._joined.items():
             limit = label_limit(self._settings, samples=reply.pool)
             if budget > limit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,16 +17,16 @@ from feal.annotation import ANNOTATORS, Annotator, Answer, Draw, Query, as_label
 from feal.data import PreparedSet, open_truth
 from feal.federation import messages
 from feal.federation.evaluation import Samples, evaluate
-from feal.federation.labelled import class_counts, targets
-from feal.federation.objective import objective
+from feal.federation.labelled import class_counts
+from feal.federation.learning import Learner
+from feal.federation.networks import SiteNetworks
 from feal.federation.pool import Pool
 from feal.federation.querying import Selected, allowance, select, select_first
 from feal.federation.records import uncertainty_maps, write_choice
 from feal.federation.statistics import Statistics
-from feal.federation.store import Memory, Store, TensorFile
-from feal.federation.training import learning_rate, train
-from feal.files import read_tensors, write_tensors
-from feal.models import Network, build_model, device_named, on_device
+from feal.federation.store import Closed, Memory, Store, TensorFile
+from feal.files import write_tensors
+from feal.models import Network, device_named, on_device
 from feal.randomness import Address
 from feal.selection import Choice, Context, Role
 from feal.settings import Settings
@@ -41,6 +41,8 @@ class Done:
     answers: Sequence[Answer] = ()
     local: TensorFile | None = None
     optimizer: TensorFile | None = None
+    initial: TensorFile | None = None
+    closed: Closed | None = None
 
 
 class Duties:
@@ -64,6 +66,7 @@ class Duties:
         self._settings = settings
         self._memory = memory
         self._device = device_named(settings.device)
+        self._networks = SiteNetworks(data, folder=folder, settings=settings, memory=memory, device=self._device)
         self._seconds: dict[str, float] = {}
 
     def do(self, request: messages.Request) -> Done:
@@ -77,56 +80,47 @@ class Duties:
 
     def _train(self, request: messages.Train) -> Done:
         assert request.weights is not None
-        network = self._network("global", request.weights)
+        network = self._networks.build("global", request.weights)
         context = self._context(request.class_counts)
         statistics = self._evaluate(network, context) if request.evaluate else None
-        labelled = self._store.labelled()
+        learner = self._learner(context)
         reply = messages.TrainReply(
             key=request.key,
             site=self._name,
-            labelled=len(labelled),
+            labelled=len(learner),
             class_counts=self._shared(context.site_counts),
             statistics=statistics,
             seconds=self._seconds,
         )
-        if not labelled:
+        if not len(learner):
             return Done(reply=reply)
-        rows = self._site.rows(labelled)
         with self._timed("train"):
-            trained = train(
+            trained = learner.learn(
                 network,
-                read=lambda batch: self._on_device(self._site.read(rows[batch.numpy()])),
-                targets=targets(self._store, context.task),
-                objective=objective(
-                    self._settings,
-                    task=context.task,
-                    site_counts=context.site_counts,
-                    total_counts=context.total_counts,
-                ),
-                training=self._settings.training,
-                lr=learning_rate(
-                    self._settings.training, step=request.step, steps=self._settings.communication_rounds
-                ),
-                moments=self._moments(request.round),
                 step=request.step,
+                epochs=self._settings.training.local_epochs,
                 generator=self._address("order", request).generator(),
-                device=self._device,
+                moments=self._networks.moments(request.round),
             )
         return Done(
             reply=reply.model_copy(
                 update={"weights": trained.weights, "loss": trained.loss, "seconds": self._seconds}
             ),
-            local=self._write(f"models/local-{request.key}.safetensors", trained.weights),
-            optimizer=self._write(f"models/optimizer-{request.key}.safetensors", trained.moments),
+            local=self._networks.write(f"local-{request.key}", trained.weights),
+            optimizer=self._networks.write(f"optimizer-{request.key}", trained.moments),
         )
 
     def _close_round(self, request: messages.CloseRound) -> Done:
         context = self._context(request.class_counts)
-        if request.weights is None:
+        if request.round == 0:
             return self._ask_first(request, context)
-        networks: dict[Role, Network] = {"global": self._network("global", request.weights)}
-        networks["local"] = self._local_network() or networks["global"]
-        own = networks["local"] is not networks["global"]
+        assert request.weights is not None
+        networks = self._networks.cast(
+            request.round,
+            request.weights,
+            learner=partial(self._learner, context),
+            address=self._address("", request),
+        )
         samples = Samples()
         statistics = self._evaluate(networks["global"], context, samples=samples)
         if statistics is not None and self._settings.diagnostics:
@@ -136,17 +130,22 @@ class Duties:
             key=request.key,
             site=self._name,
             statistics=statistics,
-            local_model="own" if own else "global",
+            local_model="own" if self._memory.local is not None else "global",
+            previous_model=self._networks.previous(request.round) if request.ask else "none",
             rejected=choice.counts.get("rejected", 0),
             filled=choice.counts.get("filled", 0),
         )
         draw = partial(self._draw, networks["global"]) if context.task == "segmentation" else None
-        return self._asked(request, reply, choice, draw=draw)
+        closed = self._networks.closed(request.round, request.weights, key=request.key)
+        return replace(self._asked(request, reply, choice, draw=draw), closed=closed)
 
     def _ask_first(self, request: messages.CloseRound, context: Context) -> Done:
         """The labels that a run begins with: uniform, or those that came with the data."""
         train_ids = self._site.ids("train").tolist()
         reply = messages.CloseRoundReply(key=request.key, site=self._name)
+        initial = None
+        if request.weights is not None:
+            initial = self._networks.write(f"initial-{request.key}", request.weights)
         if self._settings.initial == "given":
             given = self._site.ids("train")[self._site.given("train")].tolist()
             choice = Choice(ids=given, parts={"score": torch.zeros(len(given), dtype=torch.float64)})
@@ -156,10 +155,10 @@ class Duties:
                 for sample, label in zip(given, labels, strict=True)
             ]
             self._record(request, choice)
-            return Done(reply=reply, queries=self._queries(choice, request), answers=answers)
+            return Done(reply=reply, queries=self._queries(choice, request), answers=answers, initial=initial)
         budget = allowance(self._settings, samples=len(train_ids), asked=0)
         choice = select_first(train_ids, context, budget=budget, address=self._address("first labels", request))
-        return self._asked(request, reply, choice, draw=None)
+        return replace(self._asked(request, reply, choice, draw=None), initial=initial)
 
     def _asked(
         self, request: messages.CloseRound, reply: messages.CloseRoundReply, choice: Choice, *, draw: Draw | None
@@ -209,7 +208,7 @@ class Duties:
             masks: NDArray[np.uint8] = network.eval()(self._images(ids)).argmax(1).to(torch.uint8).cpu().numpy()
         return masks
 
-    def _select(self, request: messages.CloseRound, context: Context, networks: dict[Role, Network]) -> Choice:
+    def _select(self, request: messages.CloseRound, context: Context, networks: Mapping[Role, Network]) -> Choice:
         train_ids = self._site.ids("train").tolist()
         asked = self._store.asked()
         pool = Pool(
@@ -244,7 +243,8 @@ class Duties:
 
     def _queries(self, choice: Choice, request: messages.CloseRound) -> list[Query]:
         scores = choice.parts["score"].tolist() if choice.ids else []
-        model = messages.tensors_digest(request.weights) if request.weights is not None else ""
+        chosen_by = request.weights if request.round else None
+        model = messages.tensors_digest(chosen_by) if chosen_by is not None else ""
         return [
             Query(sample=sample, round=request.round + 1, rank=rank, score=score, model=model)
             for rank, (sample, score) in enumerate(zip(choice.ids, scores, strict=True), start=1)
@@ -277,26 +277,10 @@ class Duties:
     def _annotator(self) -> Annotator:
         return ANNOTATORS.get(self._settings.annotator)(self._site, folder=self._folder)
 
-    def _network(self, role: Role, weights: Mapping[str, torch.Tensor]) -> Network:
-        network = build_model(
-            self._settings.model,
-            task=self._set.task,
-            classes=len(self._set.classes),
-            channels=self._set.channels,
-            height=self._set.height,
-            width=self._set.width,
-            weights=weights,
-            keep=role,
+    def _learner(self, context: Context) -> Learner:
+        return Learner(
+            self._site, store=self._store, settings=self._settings, context=context, device=self._device
         )
-        return network.to(self._device)
-
-    def _local_network(self) -> Network | None:
-        file = self._memory.local
-        return self._network("local", self._read(file)) if file is not None else None
-
-    def _moments(self, round_: int) -> dict[str, torch.Tensor] | None:
-        file = self._memory.optimizer
-        return self._read(file) if file is not None and self._memory.optimizer_round == round_ else None
 
     def _context(self, total: list[int] | None) -> Context:
         counts = class_counts(self._store, self._set.task, len(self._set.classes))
@@ -324,12 +308,6 @@ class Duties:
             round=request.round,
             step=request.step,
         )
-
-    def _read(self, file: TensorFile) -> dict[str, torch.Tensor]:
-        return read_tensors(self._folder / file.name, sha256=file.sha256)
-
-    def _write(self, name: str, tensors: dict[str, torch.Tensor]) -> TensorFile:
-        return TensorFile(name, write_tensors(self._folder / name, tensors))
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

@@ -138,6 +138,9 @@ class CloseRoundReply(Reply):
     local_model: Literal["own", "global", "none"] = Field(
         "none", description="whose weights stood in as the local model: global where the site never trained"
     )
+    previous_model: Literal["own", "initial", "none"] = Field(
+        "none", description="which weights stood for the round before: the initial ones in the first selection"
+    )
     asked: Number = Field(0, description="samples of the last question")
     pending: Number = Field(0, description="of these, answers still awaited")
     declined: Number = Field(0, description="samples that annotators could not label, of all questions")

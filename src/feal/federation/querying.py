@@ -15,7 +15,7 @@ from feal.federation.pool import Pool
 from feal.federation.records import ANALYSED, observe_for_analysis
 from feal.models import Network
 from feal.randomness import Address
-from feal.selection import STRATEGIES, Choice, Columns, Context, Role, Strategy, observed
+from feal.selection import STRATEGIES, Choice, Columns, Context, Role, Strategy, observed, strategy_named
 from feal.selection.observation import Observer
 from feal.settings import Settings
 
@@ -23,19 +23,23 @@ from feal.settings import Settings
 def allowance(settings: Settings, *, samples: int, asked: int) -> int:
     """How many labels a site may ask for now.
 
-    The budget is a number or a share of the site's samples, floor(share * N); all that was ever asked for stays
-    at or below ceil(cap * N).
+    The budget is a number, a share of the site's samples, floor(share * N), or all of them; all that was ever
+    asked for stays at or below ceil(cap * N).
 
     >>> allowance(Settings(dataset="d", model="m", budget=0.1), samples=105, asked=0)
     10
     >>> allowance(Settings(dataset="d", model="m", budget=50), samples=100, asked=80)
     5
     """
+    limit = label_limit(settings, samples=samples)
+    return max(0, min(_budget(settings, samples), limit - asked))
+
+
+def _budget(settings: Settings, samples: int) -> int:
+    if settings.budget == "all":
+        return samples
     # A product such as 0.29 * 100 may lie a hair beside the whole number it stands for.
-    budget = (
-        settings.budget if isinstance(settings.budget, int) else math.floor(round(settings.budget * samples, 9))
-    )
-    return max(0, min(budget, label_limit(settings, samples=samples) - asked))
+    return settings.budget if isinstance(settings.budget, int) else math.floor(round(settings.budget * samples, 9))
 
 
 def label_limit(settings: Settings, *, samples: int) -> int:
@@ -57,17 +61,22 @@ def select_first(ids: Sequence[str], context: Context, *, budget: int, address: 
     return STRATEGIES.get("random")().choose(Columns(ids, {}), None, context, budget, address.generator())
 
 
+def roles_of(settings: Settings) -> frozenset[Role]:
+    """The models that the configured strategy looks at."""
+    strategy = strategy_named(settings.strategy)
+    return strategy.roles_for(query_model=settings.query_model, selection=settings.selection)
+
+
 def select(pool: Pool, context: Context, settings: Settings, *, budget: int, address: Address) -> Selected:
     """Choose up to `budget` samples of the pool by the configured strategy.
 
     With `diagnostics` on, both models look at every candidate whether the strategy needs them or not.
     """
-    strategy = STRATEGIES.get(settings.strategy)()
+    strategy = strategy_named(settings.strategy)()
     candidates = _candidates(pool.ids, settings, address)
     observing = budget > 0 and strategy.needs_images
     observers: list[Observer] = [strategy.observe] if observing else []
-    wanted = strategy.roles_for(query_model=settings.query_model, selection=settings.selection)
-    roles: set[Role] = set(wanted) if observing else set()
+    roles: set[Role] = set(roles_of(settings)) if observing else set()
     if settings.diagnostics:
         observers.append(observe_for_analysis)
         roles |= {"global", "local"}

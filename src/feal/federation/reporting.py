@@ -38,6 +38,13 @@ def add_seconds(before: Mapping[str, float], replies: Mapping[str, messages.Repl
     return total
 
 
+def stand_in_notes(round_: int, replies: Mapping[str, messages.CloseRoundReply]) -> list[str]:
+    """A sentence where the models of an earlier round were wanted and there is none yet."""
+    if not any(reply.previous_model == "initial" for reply in replies.values()):
+        return []
+    return [f"Round {round_}: the initial model stands in for the models of the round before in the selection."]
+
+
 def evidence_notes(round_: int, replies: Mapping[str, messages.CloseRoundReply]) -> list[str]:
     """A sentence where the global model gives no evidence at all."""
     silent = [

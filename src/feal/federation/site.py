@@ -141,6 +141,11 @@ class Site:
         """Make a message's work last: files are written already, this one transaction makes them count."""
         if done.local is not None:
             memory = replace(memory, local=done.local, optimizer=done.optimizer, optimizer_round=request.round)
+        if done.initial is not None:
+            memory = replace(memory, initial=done.initial)
+        if done.closed is not None:
+            before = memory.before(request.round)
+            memory = replace(memory, closed=(before, done.closed) if before else (done.closed,))
         with self._store.transaction():
             self._store.add_queries(done.queries)
             self._store.add_answers(done.answers)
@@ -179,7 +184,7 @@ class Site:
         memory = self._store.memory()
         if not memory.key:
             return  # a database that knows nothing may have been put in the place of one that did
-        needed = {file.name for file in (memory.local, memory.optimizer) if file is not None}
+        needed = memory.files()
         for path in (self.folder / "models").glob("*"):
             if str(path.relative_to(self.folder)) not in needed:
                 path.unlink(missing_ok=True)

@@ -38,6 +38,15 @@ class TensorFile:
     sha256: str
 
 
+@dataclass(frozen=True)
+class Closed:
+    """The models that an active-learning round ended with."""
+
+    round: int
+    global_: TensorFile
+    local: TensorFile
+
+
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     """What a site remembers from one message to the next."""
@@ -52,6 +61,19 @@ class Memory:
     optimizer_round: int = 0
     sends_local: bool = False
     """Whether the last reply carries the local model's weights."""
+    initial: TensorFile | None = None
+    """The weights that the run began with, for strategies that want them."""
+    closed: tuple[Closed, ...] = ()
+    """The last rounds' models, for strategies that want those: the last two, as the last may be closed anew."""
+
+    def before(self, round_: int) -> Closed | None:
+        """What the round before that one ended with."""
+        return next((closed for closed in reversed(self.closed) if closed.round < round_), None)
+
+    def files(self) -> set[str]:
+        """The names of all files that are remembered."""
+        ended = [file for closed in self.closed for file in (closed.global_, closed.local)]
+        return {file.name for file in (self.local, self.optimizer, self.initial, *ended) if file is not None}
 
 
 class Store:
@@ -114,10 +136,7 @@ class Store:
             row = self._connection.execute("SELECT content FROM memory").fetchone()
         if row is None:
             return Memory()
-        content = json.loads(row[0])
-        for name in ("local", "optimizer"):
-            content[name] = TensorFile(**content[name]) if content[name] else None
-        return Memory(**{**content, "position": tuple(content["position"])})
+        return _memory(json.loads(row[0]))
 
     def remember(self, memory: Memory) -> None:
         """Replace the memory (inside a transaction)."""
@@ -249,6 +268,19 @@ class Store:
             else:
                 what = f"{self.path} cannot be used ({error}): put it back from a copy, or start a new run."
             raise FealError(what) from error
+
+
+def _memory(content: dict[str, Any]) -> Memory:
+    files = {name: _file(content.get(name)) for name in ("local", "optimizer", "initial")}
+    closed = tuple(
+        Closed(entry["round"], TensorFile(**entry["global_"]), TensorFile(**entry["local"]))
+        for entry in content.get("closed", ())
+    )
+    return Memory(**{**content, **files, "closed": closed, "position": tuple(content["position"])})
+
+
+def _file(content: dict[str, str] | None) -> TensorFile | None:
+    return TensorFile(**content) if content else None
 
 
 def _now() -> str:

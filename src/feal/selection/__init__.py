@@ -14,6 +14,7 @@ from feal.selection.contract import (
     Strategy,
     chosen,
 )
+from feal.selection.named import short_name, strategy_named, whole_name
 from feal.selection.observation import observed
 from feal.selection.ranking import best
 from feal.selection.relaxation import relax
@@ -35,4 +36,7 @@ __all__ = [
     "chosen",
     "observed",
     "relax",
+    "short_name",
+    "strategy_named",
+    "whole_name",
 ]

@@ -146,6 +146,8 @@ class Strategy(ABC):
     needs_gradients: ClassVar[bool] = False
     needs_labelled: ClassVar[bool] = False
     """Whether it observes the labelled samples, too, and gets their columns."""
+    everything: ClassVar[bool] = False
+    """Whether a run asks for every label at once, in its only round."""
     query_models: ClassVar[tuple[QueryModel, ...]] = ()
     """What `query_model` may be; the first is the default."""
     default_loss: ClassVar[Loss] = "plain"

@@ -7,8 +7,8 @@ import torch
 
 from feal.evidential import aleatoric, concentration, epistemic
 from feal.selection.strategies.feal import Feal
-from feal.selection.testing import StrategyContract
 from feal.settings import Evidence, Selection, Task
+from feal.testing import StrategyContract
 
 
 class TestFeal(StrategyContract):

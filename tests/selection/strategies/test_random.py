@@ -4,8 +4,8 @@ import torch
 
 from feal.selection import Columns
 from feal.selection.strategies.random import Random
-from feal.selection.testing import StrategyContract
 from feal.settings import Task
+from feal.testing import StrategyContract
 
 
 class TestRandom(StrategyContract):

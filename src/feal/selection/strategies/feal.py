@@ -22,6 +22,15 @@ class Feal(Strategy):
 
     roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
     default_loss: ClassVar[Loss] = "evidential"
+    settings: ClassVar[tuple[str, ...]] = (
+        "selection.terms",
+        "selection.calibration",
+        "selection.rule",
+        "selection.n",
+        "selection.tau",
+        "evidence.*",
+    )
+    source: ClassVar[str] = "Chen et al., CVPR 2024"
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
         aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)

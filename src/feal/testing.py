@@ -5,24 +5,33 @@ A test module needs no more than
     class TestMine(StrategyContract):
         strategy = Mine
 
-to have the contract checked for classification and segmentation; pytest must be installed.
+to have the contract checked for classification and segmentation; pytest must be installed, and Flower for the
+comparison of engines. Tests that run whole experiments carry the mark `slow`.
 """
 
 from __future__ import annotations
 
+import gc
+import inspect
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
+from feal.config import load
+from feal.data import PreparedWriter
 from feal.errors import FealError
+from feal.experiment import start
 from feal.models import Network, build_model
-from feal.selection.contract import Choice, Columns, Context, Role, Strategy
-from feal.selection.observation import observed
+from feal.selection import STRATEGIES, Choice, Columns, Context, Role, Strategy, observed
 from feal.settings import Evidence, QueryModel, Selection, Task
 
+SAMPLES, SIDE = 20, 32
 MODEL: dict[Task, str] = {"classification": "tiny-cnn", "segmentation": "unet"}
 
 
@@ -34,6 +43,39 @@ def network(task: Task, *, seed: int, classes: int) -> Network:
     return model.eval()
 
 
+def name_of(strategy: type[Strategy]) -> str:
+    """What a configuration calls a strategy: its registered name, or its file and class."""
+    for name in STRATEGIES.names():
+        if STRATEGIES.get(name) is strategy and strategy.__module__.startswith("feal."):
+            return name
+    return f"{inspect.getfile(strategy)}:{strategy.__name__}"
+
+
+def write_sites(root: Path, task: Task, *, hidden: int = 0, known: Sequence[str] = ()) -> Path:
+    """Two prepared sites of random pictures, whose labels are drawn anew by `hidden` but for `known` samples."""
+    labels = task == "classification"
+    with PreparedWriter(
+        root, name="noise", task=task, classes=("a", "b", "c"), channels=3, height=SIDE, width=SIDE
+    ) as writer:
+        for number, site in enumerate(("alder", "birch")):
+            draw = np.random.default_rng(number)
+            ids = [f"{site}-{index:02}" for index in range(SAMPLES)]
+            shape = (SAMPLES,) if labels else (SAMPLES, SIDE, SIDE)
+            images = draw.integers(0, 256, (SAMPLES, 3, SIDE, SIDE)).astype(np.uint8)
+            truth: NDArray[np.int64] = draw.integers(0, 3, shape)
+            tested = np.arange(SAMPLES) >= SAMPLES - 4
+            if hidden:
+                unknown = ~(np.isin(ids, known) | tested)
+                truth[unknown] = np.random.default_rng((number, hidden)).integers(0, 3, shape)[unknown]
+            writer.site(site).append(
+                ids=ids,
+                images=images,
+                truth=truth.astype(np.int16 if labels else np.uint8),
+                splits=["test" if test else "train" for test in tested],
+            )
+    return root
+
+
 class StrategyContract:
     """What holds for every strategy, whatever it computes."""
 
@@ -41,6 +83,8 @@ class StrategyContract:
     query_model: ClassVar[QueryModel | None] = None
     """Which model is asked; the strategy's default if none is named."""
     selection: ClassVar[Selection] = Selection()
+    engines: ClassVar[bool] = True
+    """Whether to run on both engines, which takes ten seconds; another query model of the same need not."""
     classes: ClassVar[int] = 3
     samples: ClassVar[int] = 24
 
@@ -185,3 +229,40 @@ class StrategyContract:
         spoiled = {**images, "sample-007": torch.full((3, 32, 32), torch.nan)}
         with pytest.raises(FealError, match="sample-007"):
             self.columns(spoiled, task, tmp_path)
+
+    def selections(self, data: Path, task: Task, out: Path, *, engine: str = "in-process") -> dict[str, str]:
+        """What a run asks for in its first two rounds: the text of each site's files, by their names."""
+        changes = {
+            "dataset": str(data),
+            "model": MODEL[task],
+            "strategy": name_of(self.strategy),
+            "query_model": self.query_model,
+            "engine": engine,
+            "rounds": 2,
+            "communication_rounds": 1,
+            "budget": 4,
+            "selection": self.selection.model_dump(),
+        }
+        start(load("demo", changes), out=out)
+        files = sorted(out.glob("sites/*/selections/*.csv"))
+        return {str(path.relative_to(out)): path.read_text() for path in files}
+
+    @pytest.mark.slow
+    def test_a_hidden_label_is_never_read(self, task: Task, tmp_path: Path) -> None:
+        one = self.selections(write_sites(tmp_path / "one", task), task, tmp_path / "run")
+        first = [line.split(",")[0] for name, text in one.items() if "round-001" in name for line in text.split()]
+        other = write_sites(tmp_path / "other", task, hidden=1, known=first)
+        assert self.selections(other, task, tmp_path / "again") == one
+
+    @pytest.mark.slow
+    def test_both_engines_choose_the_same(self, task: Task, tmp_path: Path) -> None:
+        pytest.importorskip("ray")
+        if not self.engines:
+            pytest.skip("left to another query model of the same strategy")
+        data = write_sites(tmp_path / "data", task)
+        here = self.selections(data, task, tmp_path / "here")
+        # Ray leaves the files and process handles that it opened to the garbage collector.
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            there = self.selections(data, task, tmp_path / "there", engine="flower-simulation")
+            gc.collect()
+        assert there == here

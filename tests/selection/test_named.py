@@ -1,0 +1,105 @@
+"""Strategies by name: registered, in a file, in a module."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from feal.config import load
+from feal.errors import FealError
+from feal.selection import short_name, strategy_named, whole_name
+from feal.selection.strategies.random import Random
+from feal.testing import name_of
+
+MINE = """
+from feal.selection import STRATEGIES
+from feal.selection.strategies.random import Random
+
+@STRATEGIES.register("{name}", summary="mine")
+class Mine(Random):
+    pass
+
+class Number(int):
+    pass
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "my_strategy.py"
+    path.write_text(MINE.format(name=f"mine {tmp_path}"))
+    return path
+
+
+def test_a_registered_name() -> None:
+    assert strategy_named("random") is Random
+    with pytest.raises(FealError, match="There is no strategy 'fael': did you mean 'feal'"):
+        strategy_named("fael")
+
+
+def test_a_file_is_one_module_however_it_is_named(file: Path) -> None:
+    mine = strategy_named(f"{file}:Mine")
+    assert issubclass(mine, Random)
+    assert strategy_named("my_strategy.py:Mine") is mine
+    assert strategy_named(whole_name("my_strategy:Mine")) is mine
+    assert name_of(mine) == f"{file}:Mine"
+
+
+def test_the_configuration_holds_a_name_that_is_found_from_any_folder(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for name in ("my_strategy:Mine", "my_strategy.py:Mine", "./my_strategy.py:Mine"):
+        assert load("demo", {"strategy": name}).strategy == f"{file}:Mine"
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert load("demo", {"strategy": f"{file}:Mine"}).loss == "plain"
+
+
+def test_an_installed_module_keeps_its_name() -> None:
+    name = "feal.selection.strategies.random:Random"
+    assert whole_name(name) == name
+    assert strategy_named(name) is Random
+    assert load("demo", {"strategy": name}).strategy == name
+
+
+def test_it_is_called_by_its_class() -> None:
+    assert short_name("/somewhere/file.py:Mine") == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("absent.py:Mine", "There is no file .*absent.py for a strategy: check the path"),
+        ("absent_module:Mine", "There is no module absent_module for a strategy"),
+        ("my_strategy.py:Mime", "called 'Mime': did you mean 'Mine'"),
+        ("my_strategy.py:Number", "Number of .* is no strategy: derive it from feal.selection.Strategy"),
+        (":Mine", "There is no module  for a strategy"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(file: Path, name: str, sentence: str) -> None:
+    with pytest.raises(FealError, match=sentence):
+        strategy_named(name)
+
+
+def test_a_file_that_breaks_says_where_and_can_be_mended(file: Path) -> None:
+    broken = file.with_name("broken.py")
+    broken.write_text("import feal\n\n1 / 0\n")
+    sentence = "cannot be imported (ZeroDivisionError: division by zero; broken.py, line 3): mend it."
+    with pytest.raises(FealError, match=re.escape(sentence)):
+        strategy_named("broken.py:Mine")
+    broken.write_text(MINE.format(name=f"mended {broken}"))
+    assert strategy_named("broken.py:Mine").__name__ == "Mine"
+
+
+def test_half_a_strategy_is_refused(file: Path) -> None:
+    half = file.with_name("half.py")
+    half.write_text("from feal.selection import Strategy\n\nclass Half(Strategy):\n    observe = None\n")
+    with pytest.raises(FealError, match="The strategy Half of half.py lacks choose"):
+        strategy_named("half.py:Half")
+
+
+def test_nothing_is_added_to_the_search_path(file: Path) -> None:
+    before = list(sys.path)
+    strategy_named("my_strategy.py:Mine")
+    assert sys.path == before
