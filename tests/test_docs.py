@@ -36,6 +36,23 @@ def test_the_page_about_predicting(
 
 
 @pytest.mark.slow
+def test_the_page_about_strategies(tmp_path: Path) -> None:
+    page = (PROJECT / "docs" / "add-a-strategy.md").read_text()
+    names = iter(re.findall(r"[Ss]ave (?:it )?as\s+`(\w+\.py)`", page))
+    commands = []
+    for language, block in re.findall(r"```(\w*)\n(.*?)```", page, flags=re.DOTALL):
+        if language == "python":
+            (tmp_path / next(names)).write_text(block)
+        else:
+            commands.append(block)
+    assert len((tmp_path / "margin.py").read_text().splitlines()) < 30
+    done = _followed(commands, tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert list((tmp_path / "runs" / "demo-Margin-0").glob("sites/*/selections/round-002.csv"))
+    assert re.search(r"\d+ passed", done.stdout)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "last"), [("annotate.md", "nevus"), ("engines.md", "still the same")], ids=["annotate", "engines"]
 )
@@ -43,15 +60,20 @@ def test_a_page_of_commands(page: str, last: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```\n(.*?)```", (PROJECT / "docs" / page).read_text(), flags=re.DOTALL)
     commands = [block for block in blocks if block.startswith(("feal", "cd", "cat", "(", "for", "ls"))]
     assert len(commands) == len(blocks)
+    done = _followed(commands, tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr == ""
+    assert last in done.stdout
+
+
+def _followed(commands: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What comes of the commands in a folder."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
+    return subprocess.run(
         ["bash", "-e", "-c", "\n".join(commands)],
-        cwd=tmp_path,
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         timeout=900,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stderr == ""
-    assert last in done.stdout

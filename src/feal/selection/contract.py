@@ -117,7 +117,8 @@ class Columns:
         return len(self.ids)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        return self.values[name]
+        """A column; without samples nothing was observed, and every column is empty."""
+        return self.values[name] if self.ids else torch.empty(0, dtype=torch.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
