@@ -48,7 +48,22 @@ def test_the_default_folder_is_new_each_time(
 @pytest.mark.parametrize(
     ("what", "named"),
     [
-        ("strategies", ["feal", "random"]),
+        (
+            "strategies",
+            [
+                "badge",
+                "coreset",
+                "entropy",
+                "feal",
+                "full",
+                "gradnorm",
+                "kafal",
+                "logo",
+                "random",
+                "strata",
+                "tod",
+            ],
+        ),
         ("presets", ["demo", "demo-polyps"]),
         ("datasets", ["synthetic-lesions", "synthetic-polyps"]),
         ("models", ["efficientnet-b0", "tiny-cnn", "unet"]),

@@ -199,9 +199,9 @@ class QueryingStrategy(Strategy):
         del selection
         return frozenset(QUERIED[query_model or cls.query_models[0]])
 
-    def asked(self, models: Models, context: Context) -> list[RoleModel]:
+    def asked_roles(self, context: Context) -> tuple[Role, ...]:
         """The models that are asked, the global one first."""
-        return [models[role] for role in QUERIED[context.query_model or self.query_models[0]]]
+        return QUERIED[context.query_model or self.query_models[0]]
 
 
 STRATEGIES: Registry[type[Strategy]] = Registry("strategy")

@@ -7,14 +7,12 @@ from typing import ClassVar
 import torch
 
 from feal.selection.contract import (
-    QUERIED,
     STRATEGIES,
     Choice,
     Columns,
     Context,
     Models,
     QueryingStrategy,
-    Role,
     RoleModel,
     chosen,
 )
@@ -33,7 +31,7 @@ class GradNorm(QueryingStrategy):
     source: ClassVar[str] = "Wang et al., AAAI 2022"
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
-        return {f"gradient_{role}": _norms(models[role], images, context) for role in self._asked_roles(context)}
+        return {f"gradient_{role}": _norms(models[role], images, context) for role in self.asked_roles(context)}
 
     def choose(
         self,
@@ -43,14 +41,9 @@ class GradNorm(QueryingStrategy):
         budget: int,
         generator: torch.Generator,
     ) -> Choice:
-        if len(pool) == 0:
-            return Choice(ids=[])
-        parts = {name: pool[name] for name in (f"gradient_{role}" for role in self._asked_roles(context))}
+        parts = {name: pool[name] for name in (f"gradient_{role}" for role in self.asked_roles(context))}
         score = torch.stack(list(parts.values())).sum(0)
         return chosen(pool, best(score, budget), {"score": score, **parts})
-
-    def _asked_roles(self, context: Context) -> tuple[Role, ...]:
-        return QUERIED[context.query_model or self.query_models[0]]
 
 
 def _norms(model: RoleModel, images: torch.Tensor, context: Context) -> torch.Tensor:

@@ -1,0 +1,74 @@
+"""Rare and different, against its formulas."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from feal.selection import Columns, RoleModel
+from feal.selection.clusters import clustered
+from feal.selection.strategies.strata import ITERATIONS, Strata
+from feal.settings import Loss, Task
+from feal.testing import StrategyContract
+from tests.selection.test_clusters import blobs, plain_picking
+
+
+def pool_of(deep: torch.Tensor, rarity: torch.Tensor) -> Columns:
+    return Columns([f"{row:04}" for row in range(len(deep))], {"deep": deep, "rarity": rarity})
+
+
+class TestStrata(StrategyContract):
+    strategy = Strata
+
+    @pytest.mark.parametrize("loss", ["balanced", "evidential"])
+    @pytest.mark.parametrize("counts", [[15.0, 6.0, 0.0], [0.0, 0.0, 0.0], [0.0, 400.0, 0.0], [7.0, 7.0, 7.0]])
+    def test_rarity_is_the_formula(
+        self, images: dict[str, torch.Tensor], task: Task, loss: Loss, counts: list[float]
+    ) -> None:
+        networks = self.networks(task)
+        batch = torch.stack(list(images.values()))
+        context = self.context(task, loss=loss, total_counts=torch.tensor(counts, dtype=torch.float64))
+        with torch.no_grad():
+            columns = Strata().observe(batch, {role: RoleModel(networks[role]) for role in networks}, context)
+            both = torch.zeros(len(batch), 3, dtype=torch.float64)
+            for network in networks.values():
+                logits = network(batch).double()
+                if loss == "evidential":
+                    alpha = (logits.relu() + 1) ** (2 if task == "segmentation" else 1)
+                    p = alpha / alpha.sum(1, keepdim=True)
+                else:
+                    p = torch.softmax(logits, 1)
+                both += (p.mean((2, 3)) if task == "segmentation" else p) / 2
+            deep = networks["local"].outputs(batch).deep
+        total = sum(counts) if task == "segmentation" and sum(counts) else 1.0
+        expected = [sum(float(p) / (n / total + 1) for p, n in zip(row, counts, strict=True)) for row in both]
+        torch.testing.assert_close(
+            columns["rarity"], torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=0
+        )
+        torch.testing.assert_close(columns["deep"], deep)
+
+    @pytest.mark.parametrize("budget", [1, 5, 24])
+    def test_takes_the_rarest_of_each_cluster(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path, budget: int
+    ) -> None:
+        pool = self.columns(images, task, tmp_path)
+        draw = torch.Generator().manual_seed(0)
+        labels = clustered(pool["deep"], budget, generator=draw, iterations=ITERATIONS)
+        rows = plain_picking(labels.tolist(), pool["rarity"].tolist(), budget)
+        choice = self.choose(pool, task, budget)
+        assert choice.ids == [pool.ids[row] for row in rows]
+        assert torch.equal(choice.parts["score"], pool["rarity"][rows])
+        assert torch.equal(choice.parts["cluster"], labels[rows])
+
+    def test_one_of_each_cluster_far_apart(self, task: Task) -> None:
+        deep = blobs(8, 12)
+        rarity = torch.rand(96, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+        near = torch.cdist(deep, deep) < 50
+        expected = [row for row in range(96) if rarity[row] == rarity[near[row]].max()]
+        choice = self.choose(pool_of(deep, rarity), task, 8)
+        assert choice.ids == [f"{row:04}" for row in sorted(expected, key=lambda row: -rarity[row])]
+
+    def test_equal_features_leave_the_rarity_to_decide(self, task: Task) -> None:
+        rarity = torch.tensor([0.2, 0.9, 0.9, 0.1, 0.5], dtype=torch.float64)
+        choice = self.choose(pool_of(torch.zeros(5, 4), rarity), task, 3)
+        assert choice.ids == ["0001", "0002", "0004"]
