@@ -1,0 +1,79 @@
+"""BADGE (Ash et al., ICLR 2020): diverse and uncertain at once, by the gradients of the last layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch.nn.functional import one_hot
+
+from feal.selection.contract import (
+    STRATEGIES,
+    Choice,
+    Columns,
+    Context,
+    Models,
+    QueryingStrategy,
+    RoleModel,
+)
+from feal.selection.kmeanspp import k_means_plus_plus
+from feal.selection.outerproducts import OuterProducts
+
+
+@STRATEGIES.register("badge", summary="k-means++ on the last layer's gradients for the predicted class")
+class Badge(QueryingStrategy):
+    """k-means++ on G = q (x) h, with q = onehot(argmax p) - p and the features h; the longest G first.
+
+    The ensemble takes the mean of both models' G. In segmentation (a form of ours) G is the sum over pixels of
+    q (x) what the last layer gets. `score` is ||G||, `squared_distance` the D^2 of k-means++ at the moment of
+    the pick (for the first pick ||G||^2).
+    """
+
+    source: ClassVar[str] = "Ash et al., ICLR 2020"
+
+    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+        if context.task == "segmentation":
+            gradients = [_summed_gradient(models[role], images, context) for role in self.asked_roles(context)]
+            return {"gradient": torch.stack(gradients).mean(0)}
+        columns = {}
+        for role in self.asked_roles(context):
+            output = models[role](images)
+            columns[f"residual_{role}"] = _residual(output.logits, context)
+            columns[f"features_{role}"] = output.features
+        return columns
+
+    def choose(
+        self,
+        pool: Columns,
+        labelled: Columns | None,
+        context: Context,
+        budget: int,
+        generator: torch.Generator,
+    ) -> Choice:
+        if len(pool) == 0:
+            return Choice(ids=[])
+        gradients = OuterProducts(self._factors(pool, context))
+        rows, squares = k_means_plus_plus(gradients.squares, gradients.squared_distances, budget, generator)
+        return Choice(
+            ids=[pool.ids[row] for row in rows.tolist()],
+            parts={"score": gradients.squares[rows].sqrt(), "squared_distance": squares},
+        )
+
+    def _factors(self, pool: Columns, context: Context) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        if context.task == "segmentation":
+            return [(torch.ones(len(pool), 1), pool["gradient"])]
+        return [(pool[f"residual_{role}"], pool[f"features_{role}"]) for role in self.asked_roles(context)]
+
+
+def _residual(logits: torch.Tensor, context: Context) -> torch.Tensor:
+    """onehot(argmax p) - p along dimension 1, for logits [batch, classes, ...]."""
+    probability = context.probability(logits)
+    predicted = one_hot(probability.argmax(1), probability.shape[1]).movedim(-1, 1)
+    return predicted - probability
+
+
+def _summed_gradient(model: RoleModel, images: torch.Tensor, context: Context) -> torch.Tensor:
+    """Sum over pixels of q (x) head_input, [batch, classes * channels]."""
+    output = model(images)
+    residual = _residual(output.logits, context).to(output.head_input.dtype)
+    return torch.einsum("bchw,bkhw->bck", residual, output.head_input).flatten(1)
