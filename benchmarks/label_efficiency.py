@@ -1,0 +1,155 @@
+"""Does it matter which samples are labelled? Arms (see arms.py) over paired seeds, and tables of what came out.
+
+    python benchmarks/label_efficiency.py synthetic-lesions --out DIR [-j 2] [--seeds 10] [KEY=VALUE ...]
+    python benchmarks/label_efficiency.py synthetic-lesions --out DIR --only-tables
+    python benchmarks/label_efficiency.py synthetic-lesions --out DIR --tune
+
+Every arm runs with seeds 0, 1, ..., and runs of one seed begin with the same labels. The outcome, fixed
+beforehand, is the mean over rounds 2 to R of pooled balanced accuracy (or mean Dice). Each run lies in
+DIR/runs/ARM/seed-N; finished ones are left alone and interrupted ones go on. Tables of the finished ones:
+
+    points.csv        arm x seed x round: every figure
+    curves.csv        arm x round: mean, standard deviation, number of runs
+    classes.csv       arm x round x class: recall, and labels found so far
+    runs.csv          arm x seed: outcome, area under the curve, last figure
+    arms.csv          the same over seeds, and the labels needed to reach what random-plain reached at last
+    differences.csv   to random on the same loss and to random-plain, with bootstrap intervals
+
+--tune looks for each loss's settings: random selection on other pictures (synthetic.seed=1) with other seeds
+(100, ...), so that nothing is chosen by what the comparison is judged by. It writes tuning.csv; what it found
+stands in arms.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arms import ARMS, REFERENCE, Arm, arm_settings, references, trials
+from feal.analysis.comparison import by_arm, by_class, by_round, by_run, differences, overview
+from feal.analysis.curves import Curve, read_curve, rows
+from feal.analysis.tables import write_table
+from feal.config import parse
+from feal.errors import FealError
+from many_runs import Job, carry_out
+from measuring import table
+
+SEEDS, TUNING_SEEDS = 10, 2
+FIRST_TUNING_SEED, TUNING_PICTURES = 100, 1
+
+Jobs = Mapping[Arm, Sequence[Job]]
+
+
+def compare(jobs: Jobs, out: Path) -> None:
+    """Write and print what the finished runs came to."""
+    curves = finished_curves(jobs, out)
+    arms = by_arm(curves)
+    whole = overview(arms, reference=REFERENCE)
+    apart = differences(arms, references())
+    write_table(out / "points.csv", rows(curves))
+    write_table(out / "curves.csv", by_round(arms))
+    write_table(out / "classes.csv", by_class(arms))
+    write_table(out / "runs.csv", by_run(arms))
+    write_table(out / "arms.csv", whole)
+    write_table(out / "differences.csv", apart)
+    _show(whole)
+    print("\n".join(row["in_words"] for row in apart if row["figure"] == "outcome"))
+
+
+def tune(jobs: Jobs, out: Path) -> None:
+    """Write and print the outcome of everything that was tried, and which is the best of each loss."""
+    by_name = by_arm(finished_curves(jobs, out))
+    tried = [key for key in dict.fromkeys(key for arm in jobs for key in arm.overrides) if key != "synthetic.seed"]
+    found: list[dict[str, Any]] = []
+    for arm in jobs:
+        if arm.name not in by_name:
+            continue
+        [row] = overview({arm.name: by_name[arm.name]}, reference=arm.name)
+        silent = np.mean([curve.points[-1].zero_evidence or 0.0 for curve in by_name[arm.name]])
+        settings = {key: arm.overrides.get(key) for key in tried}
+        found.append({"loss": arm.loss, **settings, **row, "zero_evidence": float(silent)})
+    for row in found:
+        row["best"] = row["outcome"] == max(other["outcome"] for other in found if other["loss"] == row["loss"])
+    columns = ("arm", "loss", *tried, "n", "outcome", "outcome_sd", "last", "zero_evidence", "seconds", "best")
+    found = [{column: row[column] for column in columns} for row in found]
+    write_table(out / "tuning.csv", found)
+    _show(found)
+
+
+def finished_curves(jobs: Jobs, out: Path) -> list[Curve]:
+    """The curves of finished runs; an unfinished one would bend its arm's mean."""
+    curves = [read_curve(job.folder, arm=arm.name) for arm, group in jobs.items() for job in group if job.finished]
+    if not curves:
+        raise FealError(f"{out} holds no finished run of these: repeat the command without --only-tables.")
+    return curves
+
+
+def study(options: argparse.Namespace) -> int:
+    """Carry out the runs, write the tables; 1 if a run is broken."""
+    overrides = parse(options.overrides)
+    if options.tune:
+        arms: Sequence[Arm] = trials(options.preset, overrides, pictures=TUNING_PICTURES)
+        first, count, place = FIRST_TUNING_SEED, options.seeds or TUNING_SEEDS, options.out / "tuning"
+    else:
+        arms, first, count, place = ARMS, 0, options.seeds or SEEDS, options.out / "runs"
+    jobs = {
+        arm: [
+            Job(place / arm.name / f"seed-{seed:03}", arm_settings(arm, options.preset, overrides, seed=seed))
+            for seed in range(first, first + count)
+        ]
+        for arm in _chosen(arms, options.arms)
+    }
+    problems = {}
+    if not options.only_tables:
+        problems = carry_out([job for group in jobs.values() for job in group], processes=options.processes)
+    for folder, problem in problems.items():
+        print(f"{folder} is broken: {problem}", file=sys.stderr)
+    (tune if options.tune else compare)(jobs, options.out)
+    return 1 if problems else 0
+
+
+def _chosen(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
+    chosen = [arm for arm in arms if any(fnmatch(arm.name, pattern) for pattern in patterns)]
+    if not chosen:
+        raise FealError(f"No arm is called {' or '.join(patterns)}: there are {', '.join(a.name for a in arms)}.")
+    return chosen
+
+
+def _show(found: Sequence[Mapping[str, Any]]) -> None:
+    table([list(found[0]), *([_cell(value) for value in row.values()] for row in found)])
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def main() -> int:
+    """The command line: 0, or 1 with broken runs, 2 with a mistake, 130 when interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("preset", help="a preset, or the path of a YAML file")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of all runs")
+    parser.add_argument("--out", type=Path, required=True, help="folder of runs and tables")
+    parser.add_argument("--seeds", type=int, help=f"how many ({SEEDS}; with --tune {TUNING_SEEDS})")
+    parser.add_argument("--arms", nargs="+", default=["*"], metavar="PATTERN", help="such as 'random-*'; all")
+    parser.add_argument("-j", type=int, default=1, dest="processes", help="runs at a time (1)")
+    parser.add_argument("--only-tables", action="store_true", help="from the runs that are there")
+    parser.add_argument("--tune", action="store_true", help="look for each loss's settings instead")
+    options = parser.parse_intermixed_args()
+    try:
+        return study(options)
+    except FealError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Interrupted: the same command goes on.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
