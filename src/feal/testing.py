@@ -80,11 +80,13 @@ class StrategyContract:
     """What holds for every strategy, whatever it computes."""
 
     strategy: ClassVar[type[Strategy]]
+    draws: ClassVar[bool] = False
+    """Whether the choice depends on the seed."""
     query_model: ClassVar[QueryModel | None] = None
     """Which model is asked; the strategy's default if none is named."""
     selection: ClassVar[Selection] = Selection()
-    engines: ClassVar[bool] = True
-    """Whether to run on both engines, which takes ten seconds; another query model of the same need not."""
+    runs: ClassVar[bool] = True
+    """Whether to run whole experiments, too; another query model of the same strategy need not."""
     classes: ClassVar[int] = 3
     samples: ClassVar[int] = 24
 
@@ -138,6 +140,7 @@ class StrategyContract:
         ids: Sequence[str] | None = None,
         batch_size: int = 8,
         networks: dict[Role, Network] | None = None,
+        context: Context | None = None,
     ) -> Columns:
         """What the strategy observes of the images."""
         with observed(
@@ -145,7 +148,7 @@ class StrategyContract:
             read=lambda batch: torch.stack([images[sample] for sample in batch]),
             observers=[self.strategy().observe],
             networks=self.networks(task) if networks is None else networks,
-            context=self.context(task),
+            context=self.context(task) if context is None else context,
             batch_size=batch_size,
             scratch=scratch,
             device=torch.device("cpu"),
@@ -153,11 +156,15 @@ class StrategyContract:
         ) as columns:
             return Columns(columns.ids, {name: value.clone() for name, value in columns.values.items()})
 
-    def choose(self, pool: Columns, task: Task, budget: int, *, seed: int = 0) -> Choice:
-        """The strategy's choice."""
+    def choose(
+        self, pool: Columns, task: Task, budget: int, *, seed: int = 0, context: Context | None = None
+    ) -> Choice:
+        """The strategy's choice, with every third sample as labelled ones beside the pool where it wants these."""
         generator = torch.Generator().manual_seed(seed)
-        labelled = pool if self.strategy.needs_labelled else None
-        return self.strategy().choose(pool, labelled, self.context(task), budget, generator)
+        third = Columns(pool.ids[::3], {name: value[::3] for name, value in pool.values.items()})
+        labelled = third if self.strategy.needs_labelled else None
+        context = self.context(task) if context is None else context
+        return self.strategy().choose(pool, labelled, context, budget, generator)
 
     @pytest.mark.parametrize("budget", [0, 1, 7, 24, 100])
     def test_gives_the_budget_in_distinct_samples(
@@ -199,9 +206,13 @@ class StrategyContract:
         for name, column in one.values.items():
             torch.testing.assert_close(column, other[name], rtol=1e-5, atol=1e-5)
 
-    def test_same_seed_same_choice(self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path) -> None:
+    def test_the_seed_decides_where_something_is_drawn(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
         pool = self.columns(images, task, tmp_path)
-        assert self.choose(pool, task, 6, seed=4).ids == self.choose(pool, task, 6, seed=4).ids
+        choices = [tuple(self.choose(pool, task, 6, seed=seed).ids) for seed in (*range(6), *range(6))]
+        assert choices[:6] == choices[6:]
+        assert (len(set(choices)) > 1) == self.draws
 
     def test_nothing_of_the_input_is_changed(
         self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
@@ -220,6 +231,34 @@ class StrategyContract:
                 parameter.detach().zero_()
         pool = self.columns(images, task, tmp_path, networks=networks)
         assert len(self.choose(pool, task, 6).ids) == 6
+
+    def test_samples_that_are_all_alike(self, task: Task, tmp_path: Path) -> None:
+        alike = {f"sample-{index:03}": torch.full((3, 32, 32), 0.5) for index in range(9)}
+        pool = self.columns(alike, task, tmp_path)
+        assert len(set(self.choose(pool, task, 6).ids)) == 6
+
+    @pytest.mark.parametrize("counts", [(0, 0, 0), (9, 0, 0), (0, 3, 1), (10**9, 1, 1)])
+    def test_classes_without_labels(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path, counts: tuple[int, ...]
+    ) -> None:
+        labelled = torch.tensor(counts, dtype=torch.float64)
+        context = self.context(task, site_counts=labelled, total_counts=labelled)
+        pool = self.columns(images, task, tmp_path, context=context)
+        choice = self.choose(pool, task, 6, context=context)
+        assert len(set(choice.ids)) == 6
+        assert all(bool(torch.isfinite(part).all()) for part in choice.parts.values())
+
+    def test_models_that_know_one_class_only(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
+        networks = self.networks(task)
+        for model in networks.values():
+            assert model.head.bias is not None
+            model.head.bias.data[1] += 1e4
+        pool = self.columns(images, task, tmp_path, networks=networks)
+        choice = self.choose(pool, task, 6)
+        assert len(set(choice.ids)) == 6
+        assert all(bool(torch.isfinite(part).all()) for part in choice.parts.values())
 
     def test_a_sample_that_is_not_finite_is_named(
         self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
@@ -249,6 +288,8 @@ class StrategyContract:
 
     @pytest.mark.slow
     def test_a_hidden_label_is_never_read(self, task: Task, tmp_path: Path) -> None:
+        if not self.runs:
+            return
         one = self.selections(write_sites(tmp_path / "one", task), task, tmp_path / "run")
         first = [line.split(",")[0] for name, text in one.items() if "round-001" in name for line in text.split()]
         other = write_sites(tmp_path / "other", task, hidden=1, known=first)
@@ -256,9 +297,9 @@ class StrategyContract:
 
     @pytest.mark.slow
     def test_both_engines_choose_the_same(self, task: Task, tmp_path: Path) -> None:
+        if not self.runs:
+            return
         pytest.importorskip("ray")
-        if not self.engines:
-            pytest.skip("left to another query model of the same strategy")
         data = write_sites(tmp_path / "data", task)
         here = self.selections(data, task, tmp_path / "here")
         # Ray leaves the files and process handles that it opened to the garbage collector.

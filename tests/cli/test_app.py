@@ -64,7 +64,7 @@ def test_the_default_folder_is_new_each_time(
                 "tod",
             ],
         ),
-        ("presets", ["demo", "demo-polyps"]),
+        ("presets", ["demo", "demo-polyps", "synthetic-lesions", "synthetic-polyps"]),
         ("datasets", ["synthetic-lesions", "synthetic-polyps"]),
         ("models", ["efficientnet-b0", "tiny-cnn", "unet"]),
         ("engines", ["flower-simulation", "in-process"]),

@@ -46,6 +46,8 @@ def formed(pairs: Pairs) -> torch.Tensor:
 
 class TestBadge(StrategyContract):
     strategy = Badge
+    runs = False
+    draws = True
 
     def asked(self) -> list[str]:
         return {"local": ["local"], "ensemble": ["global", "local"]}.get(self.query_model or "", ["global"])
@@ -138,4 +140,5 @@ class TestBadgeLocal(TestBadge):
 
 
 class TestBadgeEnsemble(TestBadge):
+    runs = True
     query_model: QueryModel = "ensemble"

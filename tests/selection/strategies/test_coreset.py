@@ -28,6 +28,7 @@ def named(features: torch.Tensor, letter: str = "p") -> Columns:
 
 class TestCoreset(StrategyContract):
     strategy = Coreset
+    runs = False
 
     def chosen(self, pool: torch.Tensor, labelled: torch.Tensor, budget: int) -> Choice:
         columns = named(pool), named(labelled, "l")
@@ -88,4 +89,5 @@ class TestCoresetLocal(TestCoreset):
 
 
 class TestCoresetEnsemble(TestCoreset):
+    runs = True
     query_model: QueryModel = "ensemble"

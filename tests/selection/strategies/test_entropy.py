@@ -16,6 +16,7 @@ from feal.testing import StrategyContract
 
 class TestGlobal(StrategyContract):
     strategy = Entropy
+    runs = False
     asked = ("global",)
 
     def test_looks_at_the_models_that_are_asked(self) -> None:
@@ -77,6 +78,7 @@ class TestLocal(TestGlobal):
 
 
 class TestEnsemble(TestGlobal):
+    runs = True
     query_model = "ensemble"
     asked = ("global", "local")
 

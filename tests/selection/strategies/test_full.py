@@ -14,7 +14,7 @@ from tests.runs import TINY, events, tiny, tiny_polyps
 
 class TestFull(StrategyContract):
     strategy = Full
-    engines = False
+    runs = False
 
 
 @pytest.mark.parametrize("settings", [tiny(strategy="full"), tiny_polyps(strategy="full")])

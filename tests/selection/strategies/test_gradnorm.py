@@ -29,6 +29,7 @@ def brute_force(model: Network, image: torch.Tensor, task: Task, loss: Loss, sco
 
 class TestGradNorm(StrategyContract):
     strategy = GradNorm
+    runs = False
     samples = 12
 
     @pytest.mark.parametrize("loss", ["plain", "evidential"])
@@ -75,6 +76,7 @@ class TestLocal(TestGradNorm):
 
 
 class TestEnsemble(TestGradNorm):
+    runs = True
     query_model = "ensemble"
 
 

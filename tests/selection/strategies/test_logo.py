@@ -21,6 +21,7 @@ def pool_of(embedding: torch.Tensor, entropy: torch.Tensor) -> Columns:
 
 class TestLogo(StrategyContract):
     strategy = Logo
+    draws = True
     local: Role = "local"
 
     def test_columns_are_the_formulas(self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path) -> None:

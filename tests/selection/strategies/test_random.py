@@ -10,6 +10,7 @@ from feal.testing import StrategyContract
 
 class TestRandom(StrategyContract):
     strategy = Random
+    draws = True
 
     def test_every_sample_is_equally_likely(self, task: Task) -> None:
         pool = Columns([f"{k}" for k in range(6)], {})

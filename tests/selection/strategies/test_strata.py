@@ -19,6 +19,7 @@ def pool_of(deep: torch.Tensor, rarity: torch.Tensor) -> Columns:
 
 class TestStrata(StrategyContract):
     strategy = Strata
+    draws = True
 
     @pytest.mark.parametrize("loss", ["balanced", "evidential"])
     @pytest.mark.parametrize("counts", [[15.0, 6.0, 0.0], [0.0, 0.0, 0.0], [0.0, 400.0, 0.0], [7.0, 7.0, 7.0]])

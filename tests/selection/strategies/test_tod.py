@@ -15,6 +15,7 @@ from feal.testing import StrategyContract
 
 class TestGlobal(StrategyContract):
     strategy = Tod
+    runs = False
     now: Role = "global"
     before: Role = "global_previous"
 
@@ -81,6 +82,7 @@ class TestLocal(TestGlobal):
 
 
 class TestEnsemble(TestGlobal):
+    runs = True
     query_model = "ensemble"
     now = "finetuned"
     before = "local_previous"
