@@ -1,10 +1,28 @@
-"""CPU time of interleaved repeats, and tables of it."""
+"""CPU time of interleaved repeats, memory in fresh processes, and tables of both."""
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Measured(NamedTuple):
+    """One form in a process of its own."""
+
+    seconds: float
+    extra: int  # bytes needed at the peak beyond those of before the call
+    peak: int  # bytes of the whole process at its peak
 
 
 def timed(form: Callable[[], object]) -> float:
@@ -23,9 +41,40 @@ def medians(forms: Mapping[str, Callable[[], object]], repeats: int) -> dict[str
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def afresh(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """What a function of a module returns in a fresh process with one thread."""
+    with ProcessPoolExecutor(
+        1, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as process:
+        return process.submit(function, *arguments, **options).result()
+
+
+def measured(form: Callable[[], object], repeats: int = 1) -> Measured:
+    """Median time, and the memory of the first call."""
+    ctypes.CDLL(None).malloc_trim(0)  # what building has left behind would count as there before
+    before = _memory("VmRSS")
+    whole = _memory("VmHWM")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    first = timed(form)
+    peak = _memory("VmHWM")
+    times = [first, *(timed(form) for _ in range(repeats - 1))]
+    return Measured(statistics.median(times), peak - before, max(peak, whole))
+
+
+def _memory(field: str) -> int:
+    """Bytes of a field of this process's status: VmRSS now, VmHWM at the peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
+
+
 def in_words(seconds: float) -> str:
     """A duration for people."""
     return f"{seconds:,.1f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
+def in_megabytes(size: float) -> str:
+    """Bytes for people."""
+    return f"{size / 1e6:,.0f} MB"
 
 
 def table(rows: Iterable[list[str]]) -> None:
@@ -34,5 +83,5 @@ def table(rows: Iterable[list[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for first, *rest in lines:
         cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        print("   ".join([first.ljust(widths[0]), *cells]))
+        print("   ".join([first.ljust(widths[0]), *cells]), flush=True)
     print()

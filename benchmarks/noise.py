@@ -10,7 +10,8 @@ import torch
 
 from feal.data import PreparedSite, PreparedWriter, open_prepared
 from feal.models import Network, build_model
-from feal.settings import Task
+from feal.selection import Context
+from feal.settings import Evidence, Loss, Selection, Task
 
 
 @dataclass(frozen=True)
@@ -51,4 +52,17 @@ class Case:
         torch.manual_seed(seed)
         return build_model(
             self.model, task=self.task, classes=self.classes, channels=3, height=self.size, width=self.size
+        )
+
+    def context(self, loss: Loss, selection: Selection | None = None) -> Context:
+        """All classes labelled alike, with default settings unless others are given."""
+        counts = torch.ones(self.classes, dtype=torch.float64)
+        return Context(
+            task=self.task,
+            classes=self.classes,
+            site_counts=counts,
+            total_counts=counts,
+            selection=selection or Selection(batch_size=self.batch_size),
+            evidence=Evidence(),
+            loss=loss,
         )
