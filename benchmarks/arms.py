@@ -49,7 +49,7 @@ REFERENCE = "random-plain"
 LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
     "synthetic-lesions": {
         "plain": {"training.lr": 3e-3, "evidence.class_weight": "inverse"},
-        "evidential": {"training.lr": 1e-2, "evidence.class_weight": "inverse"},
+        "evidential": {"training.lr": 3e-3, "evidence.class_weight": "inverse"},
         "balanced": {"training.lr": 3e-3, "counts": "global"},
     },
     "synthetic-polyps": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -29,7 +30,7 @@ class Registry(Generic[T]):
         """Decorate the entry to be known under `name`; `summary` is its line in `feal list`."""
 
         def add(entry: T) -> T:
-            if name in self._entries:
+            if name in self._entries and not _same_source(self._entries[name], entry):
                 raise ValueError(f"two {self.kind} entries are called {name!r}")
             self._entries[name] = entry
             self._summaries[name] = summary
@@ -50,3 +51,12 @@ class Registry(Generic[T]):
     def summary(self, name: str) -> str:
         """The one line that describes an entry."""
         return self._summaries[name]
+
+
+def _same_source(one: object, other: object) -> bool:
+    """Whether two entries are the same source, run twice: imported and loaded by path, or a notebook's cell."""
+    if getattr(one, "__qualname__", 1) != getattr(other, "__qualname__", 2):
+        return False
+    modules = [str(getattr(entry, "__module__", "")) for entry in (one, other)]
+    files = [getattr(sys.modules.get(module), "__file__", None) for module in modules]
+    return modules[0] == modules[1] or (files[0] is not None and files[0] == files[1])

@@ -125,3 +125,25 @@ def test_a_model_that_the_site_does_not_have_is_named(tmp_path: Path, monkeypatc
     settings = _settings(strategy="watching", diagnostics=False)
     with pytest.raises(FealError, match="local_only"):
         select(_pool(tmp_path, []), _context(), settings, budget=2, address=Address(seed=0, purpose="select"))
+
+
+def test_a_part_of_the_pool_is_never_smaller_than_the_budget(tmp_path: Path) -> None:
+    settings = _settings(strategy="random", diagnostics=False, selection={"candidates": 1})
+    address = Address(seed=0, purpose="select")
+    assert len(select(_pool(tmp_path, []), _context(), settings, budget=2, address=address).choice.ids) == 2
+
+
+def test_a_choice_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watching, "choose", lambda *_: Choice(ids=["b", "b"]))
+    monkeypatch.setitem(STRATEGIES._entries, "watching", Watching)
+    settings = _settings(strategy="watching", diagnostics=False)
+    with pytest.raises(FealError, match="Strategy Watching chose 2 samples, 1 different"):
+        select(_pool(tmp_path, []), _context(), settings, budget=2, address=Address(seed=0, purpose="select"))
+
+
+def test_a_column_of_another_length_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watching, "observe", lambda *_: {"light": torch.ones(1)})
+    monkeypatch.setitem(STRATEGIES._entries, "watching", Watching)
+    settings = _settings(strategy="watching", diagnostics=False)
+    with pytest.raises(FealError, match=r"The column 'light' has the shape \[1\] for \d samples"):
+        select(_pool(tmp_path, []), _context(), settings, budget=2, address=Address(seed=0, purpose="select"))

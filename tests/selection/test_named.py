@@ -1,5 +1,6 @@
 """Strategies by name: registered, in a file, in a module."""
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from feal.config import load
 from feal.errors import FealError
-from feal.selection import short_name, strategy_named, whole_name
+from feal.selection import STRATEGIES, short_name, strategy_named, whole_name
 from feal.selection.strategies.random import Random
 from feal.testing import name_of
 
@@ -23,6 +24,12 @@ class Mine(Random):
 class Number(int):
     pass
 """
+
+
+@pytest.fixture(autouse=True)
+def _nothing_registered_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in ("_entries", "_summaries"):
+        monkeypatch.setattr(STRATEGIES, table, dict(getattr(STRATEGIES, table)))
 
 
 @pytest.fixture
@@ -74,12 +81,32 @@ def test_it_is_called_by_its_class() -> None:
         ("absent_module:Mine", "There is no module absent_module for a strategy"),
         ("my_strategy.py:Mime", "called 'Mime': did you mean 'Mine'"),
         ("my_strategy.py:Number", "Number of .* is no strategy: derive it from feal.selection.Strategy"),
+        ("my_strategy.py", "is a file: name the strategy in it, too, as my_strategy.py:Class"),
         (":Mine", "There is no module  for a strategy"),
+        ("..:Mine", "There is no module .. for a strategy"),
     ],
 )
 def test_what_is_not_there_is_one_sentence(file: Path, name: str, sentence: str) -> None:
     with pytest.raises(FealError, match=sentence):
         strategy_named(name)
+    with pytest.raises(FealError, match=sentence):
+        load("demo", {"strategy": name})
+
+
+def test_a_file_that_was_imported_before_is_not_run_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    module = importlib.import_module("my_strategy")
+    monkeypatch.delitem(sys.modules, "my_strategy")
+    monkeypatch.setitem(sys.modules, "my_strategy", module)
+    assert strategy_named(f"{file}:Mine") is module.Mine
+    # A file on the search path because it lies in this folder is still found by its whole path elsewhere.
+    assert whole_name("my_strategy:Mine") == f"{file}:Mine"
+
+
+def test_models_nobody_has_are_refused_before_the_run(file: Path) -> None:
+    file.write_text(MINE.format(name="odd").replace("    pass", "    roles = frozenset({'globl'})", 1))
+    with pytest.raises(FealError, match="wants the models globl: there are global, local"):
+        load("demo", {"strategy": f"{file}:Mine"})
 
 
 def test_a_file_that_breaks_says_where_and_can_be_mended(file: Path) -> None:

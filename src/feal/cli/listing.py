@@ -35,20 +35,15 @@ def show_list(what: str) -> None:
 
 
 def _strategies() -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 1, 0))
-    table.add_column("strategy", no_wrap=True)
-    for heading in ("what it does", "query models", "loss", "settings of its own", "source"):
-        table.add_column(heading)
+    table = Table("strategy", "what it does", box=None, header_style="bold", padding=(0, 2, 1, 0))
     for name in STRATEGIES.names():
         strategy = STRATEGIES.get(name)
-        table.add_row(
-            name,
-            STRATEGIES.summary(name),
-            "\n".join(strategy.query_models) or "-",
-            strategy.default_loss,
-            "\n".join(strategy.settings) or "-",
-            strategy.source or "-",
-        )
+        facts = [strategy.source, f"loss {strategy.default_loss}"]
+        if strategy.query_models:
+            facts.append(f"query_model {' | '.join(strategy.query_models)}")
+        if strategy.settings:
+            facts.append(f"settings {', '.join(strategy.settings)}")
+        table.add_row(name, f"{STRATEGIES.summary(name)}\n[dim]{' · '.join(facts)}[/dim]")
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -16,7 +16,7 @@ from feal.data import DATASETS
 from feal.errors import FealError
 from feal.federation.engines import ENGINES
 from feal.models import MODELS
-from feal.selection import strategy_named, whole_name
+from feal.selection import Role, strategy_named, whole_name
 from feal.settings import OPERATIONAL, Settings, Synthetic, flatten
 
 EVERYTHING = {"rounds": 1, "budget": "all", "cap": 1.0, "initial": "random"}
@@ -105,9 +105,16 @@ def _with_strategy_defaults(settings: Settings) -> Settings:
     if settings.query_model is not None and settings.query_model not in strategy.query_models:
         takes = f"takes {' or '.join(strategy.query_models)}" if strategy.query_models else "takes none"
         raise FealError(
-            f"Strategy {settings.strategy} {takes} as query_model, not {settings.query_model}: leave it out."
+            f"Strategy {settings.strategy} {takes} as query_model, not {settings.query_model}: "
+            "leave it out, or set query_model=null."
         )
     query_model = settings.query_model or next(iter(strategy.query_models), None)
+    unheard_of = strategy.roles_for(query_model=query_model, selection=settings.selection) - set(get_args(Role))
+    if unheard_of:
+        named = ", ".join(sorted(unheard_of))
+        raise FealError(
+            f"Strategy {settings.strategy} wants the models {named}: there are {', '.join(get_args(Role))}."
+        )
     loss = settings.loss or strategy.default_loss
     counts = settings.counts or strategy.default_counts
     settled = settings.model_copy(update={"query_model": query_model, "loss": loss, "counts": counts})

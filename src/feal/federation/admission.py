@@ -8,6 +8,7 @@ from feal.annotation import ANNOTATORS
 from feal.data import PreparedSite
 from feal.errors import FealError
 from feal.federation.querying import allowance
+from feal.selection import strategy_named
 from feal.settings import Settings
 
 
@@ -15,8 +16,10 @@ def check_admission(site: PreparedSite, settings: Settings, *, folder: Path) -> 
     """Refuse data that nothing can be learned from, before any work is done.
 
     Raises:
-        FealError: no training sample, a budget that comes to no label, or labels the annotator finds unusable.
+        FealError: no training sample, a budget that comes to no label, labels the annotator finds unusable, or a
+            strategy that this machine does not have.
     """
+    strategy_named(settings.strategy)
     samples = len(site.ids("train"))
     if samples == 0:
         raise FealError(f"Site {site.name} has no training sample: add some, or leave the site out.")

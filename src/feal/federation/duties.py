@@ -289,7 +289,8 @@ class Duties:
             task=self._set.task,
             classes=len(self._set.classes),
             site_counts=counts,
-            total_counts=counts if total is None else torch.tensor(total, dtype=torch.float64),
+            # The sum may be older than the site's own labels.
+            total_counts=counts if total is None else torch.maximum(counts, torch.tensor(total).double()),
             selection=self._settings.selection,
             evidence=self._settings.evidence,
             loss=self._settings.loss,

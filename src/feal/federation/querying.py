@@ -12,10 +12,20 @@ import torch
 
 from feal.errors import FealError
 from feal.federation.pool import Pool
-from feal.federation.records import ANALYSED, observe_for_analysis
+from feal.federation.records import ANALYSED, KEPT, observe_for_analysis
 from feal.models import Network
 from feal.randomness import Address
-from feal.selection import STRATEGIES, Choice, Columns, Context, Role, Strategy, observed, strategy_named
+from feal.selection import (
+    STRATEGIES,
+    Choice,
+    Columns,
+    Context,
+    Role,
+    Strategy,
+    check_choice,
+    observed,
+    strategy_named,
+)
 from feal.selection.observation import Observer
 from feal.settings import Settings
 
@@ -73,10 +83,11 @@ def select(pool: Pool, context: Context, settings: Settings, *, budget: int, add
     With `diagnostics` on, both models look at every candidate whether the strategy needs them or not.
     """
     strategy = strategy_named(settings.strategy)()
-    candidates = _candidates(pool.ids, settings, address)
+    candidates = _candidates(pool.ids, settings, address, fewest=budget)
     observing = budget > 0 and strategy.needs_images
     observers: list[Observer] = [strategy.observe] if observing else []
     roles: set[Role] = set(roles_of(settings)) if observing else set()
+    analysing = settings.diagnostics and bool(candidates)
     if settings.diagnostics:
         observers.append(observe_for_analysis)
         roles |= {"global", "local"}
@@ -85,7 +96,7 @@ def select(pool: Pool, context: Context, settings: Settings, *, budget: int, add
     known = pool.labelled if observing and strategy.needs_labelled else []
     with look(known, observers=[strategy.observe]) as labelled, look(candidates, observers=observers) as columns:
         choice = _choose(strategy, columns, labelled, context, budget, address)
-        kept = {name: columns[name].clone() for name in ANALYSED[context.task] if name in columns.values}
+        kept = {name: columns[f"{KEPT}{name}"].clone() for name in ANALYSED[context.task]} if analysing else {}
     return Selected(choice=choice, candidates=candidates, kept=kept)
 
 
@@ -117,19 +128,25 @@ def _choose(
     if budget == 0 or len(columns) == 0:
         return Choice(ids=[])
     beside = labelled if strategy.needs_labelled else None
-    return strategy.choose(columns, beside, context, min(budget, len(columns)), address.generator())
+    choice = strategy.choose(columns, beside, context, min(budget, len(columns)), address.generator())
+    check_choice(choice, columns, budget, strategy=type(strategy).__name__)
+    return choice
 
 
 def _networks(available: Mapping[Role, Network], roles: set[Role], strategy: str) -> dict[Role, Network]:
     missing = sorted(roles - set(available))
     if missing:
-        raise FealError(f"Strategy '{strategy}' wants the models {missing}, which a site does not provide.")
+        raise FealError(
+            f"Strategy '{strategy}' wants the models {', '.join(missing)}, which no site has: mend it."
+        )
     return {role: available[role] for role in sorted(roles)}
 
 
-def _candidates(ids: Sequence[str], settings: Settings, address: Address) -> Sequence[str]:
-    limit = settings.selection.candidates
-    if limit == "all" or limit >= len(ids):
+def _candidates(ids: Sequence[str], settings: Settings, address: Address, *, fewest: int) -> Sequence[str]:
+    if settings.selection.candidates == "all":
+        return ids
+    limit = max(settings.selection.candidates, fewest)
+    if limit >= len(ids):
         return ids
     place = Address(seed=address.seed, purpose="candidates", site=address.site, round=address.round)
     rows = torch.randperm(len(ids), generator=place.generator())[:limit]

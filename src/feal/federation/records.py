@@ -30,21 +30,24 @@ ANALYSED = {
     "classification": ("logits_global", "logits_local"),
     "segmentation": ("aleatoric_global", "aleatoric_local", "epistemic_global", "energy_global"),
 }
-"""Columns of `observe_for_analysis`, by task."""
+"""Columns of `observe_for_analysis`, by task, without what tells them from a strategy's own."""
+KEPT = "kept_"
 
 
 def observe_for_analysis(images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
     """Both models' logits (classification), or each image's uncertainties and energy (segmentation)."""
     logits_global = models["global"](images).logits
     if context.task == "classification":
-        return {"logits_global": logits_global, "logits_local": models["local"](images).logits}
-    aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
-    return {
-        "aleatoric_global": aleatoric_global,
-        "aleatoric_local": models["local"].aleatoric(images, context),
-        "epistemic_global": epistemic_global,
-        "energy_global": -torch.logsumexp(logits_global.double(), dim=1).flatten(1).mean(1),
-    }
+        columns = {"logits_global": logits_global, "logits_local": models["local"](images).logits}
+    else:
+        aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
+        columns = {
+            "aleatoric_global": aleatoric_global,
+            "aleatoric_local": models["local"].aleatoric(images, context),
+            "epistemic_global": epistemic_global,
+            "energy_global": -torch.logsumexp(logits_global.double(), dim=1).flatten(1).mean(1),
+        }
+    return {f"{KEPT}{name}": column for name, column in columns.items()}
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from feal.selection.contract import (
     Role,
     RoleModel,
     Strategy,
+    check_choice,
     chosen,
 )
 from feal.selection.named import short_name, strategy_named, whole_name
@@ -33,6 +34,7 @@ __all__ = [
     "Strategy",
     "best",
     "calibrated_uncertainty",
+    "check_choice",
     "chosen",
     "observed",
     "relax",

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from feal.errors import FealError
 from feal.evidential import aleatoric, concentration, expected_probability, uncertainties
 from feal.models import Network, Output
 from feal.registry import Registry
@@ -205,6 +206,25 @@ class QueryingStrategy(Strategy):
 
 
 STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
+
+
+def check_choice(choice: Choice, pool: Columns, budget: int, *, strategy: str) -> None:
+    """Raise a `FealError` unless a choice is `budget` distinct samples of the pool, with finite parts."""
+    wanted = min(budget, len(pool))
+    distinct = len(set(choice.ids) & set(pool.ids))
+    if not len(choice.ids) == distinct == wanted:
+        raise FealError(
+            f"Strategy {strategy} chose {len(choice.ids)} samples, {distinct} different ones of the pool, "
+            f"where {wanted} were asked for: mend its `choose`."
+        )
+    if wanted and "score" not in choice.parts:
+        raise FealError(f"Strategy {strategy} chose without a part called score: mend its `choose`.")
+    for name, part in choice.parts.items():
+        if len(part) != wanted:
+            raise FealError(f"Strategy {strategy} gave {len(part)} numbers as {name}, not one a sample chosen.")
+        if not bool(torch.isfinite(part).all()):
+            sample = choice.ids[int((~torch.isfinite(part)).nonzero()[0])]
+            raise FealError(f"Strategy {strategy} gave sample {sample} a {name} that is not finite: mend it.")
 
 
 def chosen(pool: Columns, indices: torch.Tensor, parts: Mapping[str, torch.Tensor], **counts: int) -> Choice:

@@ -25,12 +25,14 @@ def strategy_named(name: str) -> type[Strategy]:
     'Random'
     """
     where, colon, class_ = name.rpartition(":")
+    if not colon and name.endswith(".py"):
+        raise FealError(f"{name} is a file: name the strategy in it, too, as {name}:Class.")
     if not colon:
         return STRATEGIES.get(name)
     module = _from_file(Path(where)) if where.endswith(".py") else _imported(where)
     strategy = getattr(module, class_, None)
     if strategy is None:
-        own = [key for key, value in vars(module).items() if _is_strategy(value)]
+        own = [key for key, value in vars(module).items() if _is_strategy(value) and _is_of(value, module)]
         raise unknown(f"strategy in {where} called", class_, own)
     if not _is_strategy(strategy):
         raise FealError(f"{class_} of {where} is no strategy: derive it from feal.selection.Strategy.")
@@ -45,9 +47,9 @@ def whole_name(name: str) -> str:
     where, colon, class_ = name.rpartition(":")
     if not colon:
         return name
-    path = Path(where) if where.endswith(".py") else Path(*where.split(".")).with_suffix(".py")
-    if where.endswith(".py") or (path.is_file() and not _installed(where)):
-        return f"{path.expanduser().resolve()}:{class_}"
+    path = Path(where if where.endswith(".py") else f"{where.replace('.', '/')}.py").expanduser().resolve()
+    if where.endswith(".py") or (path.is_file() and _origin(where) in (None, str(path))):
+        return f"{path}:{class_}"
     return name
 
 
@@ -64,15 +66,21 @@ def _is_strategy(value: object) -> bool:
     return inspect.isclass(value) and issubclass(value, Strategy)
 
 
-def _installed(module: str) -> bool:
+def _is_of(value: object, module: ModuleType) -> bool:
+    return getattr(value, "__module__", None) == module.__name__
+
+
+def _origin(module: str) -> str | None:
+    """The file of a module that can be imported."""
     try:
-        return importlib.util.find_spec(module) is not None
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        return False
+        return None
+    return spec.origin if spec is not None else None
 
 
 def _imported(name: str) -> ModuleType:
-    if not _installed(name):
+    if _origin(name) is None:
         raise FealError(
             f"There is no module {name} for a strategy here or among the installed packages: check its name."
         )
@@ -86,8 +94,9 @@ def _from_file(path: Path) -> ModuleType:
     path = path.expanduser().resolve()
     # By its path, so that two files of the same name are two modules, and one file is one.
     name = f"feal_strategy_{hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()}"
-    if name in sys.modules:
-        return sys.modules[name]
+    known = [module for module in sys.modules.values() if getattr(module, "__file__", None) == str(path)]
+    if known:
+        return known[0]
     if not path.is_file():
         raise FealError(f"There is no file {path} for a strategy: check the path, or put the file back.")
     spec = importlib.util.spec_from_file_location(name, path)

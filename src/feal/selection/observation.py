@@ -70,6 +70,11 @@ class _Table:
 
     def put(self, start: int, ids: Sequence[str], columns: Mapping[str, torch.Tensor]) -> None:
         for name, column in columns.items():
+            if column.dim() == 0 or len(column) != len(ids):
+                raise FealError(
+                    f"The column '{name}' has the shape {list(column.shape)} for {len(ids)} samples: "
+                    "mend the strategy's `observe`."
+                )
             _check_finite(name, ids, column)
             if name not in self.values:
                 self.values[name] = self._new(name, column)

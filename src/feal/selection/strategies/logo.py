@@ -16,8 +16,9 @@ from feal.settings import QueryModel, Selection
 class Logo(Strategy):
     """k-means on the local model's features times its doubt; of each cluster the global model's largest entropy.
 
-    Embedding (1 - max_c p_c) h of the local model, k = budget, then the largest entropy of the global model's p
-    in each cluster. Segmentation (ours): the pixel means of max_c p_c and of the entropy, h the pooled bottleneck.
+    Embedding (1 - max_c p_c) h of the local model, k = budget, at most 300 iterations, then the largest entropy
+    of the global model's p in each cluster. Segmentation (ours): the pixel means of max_c p_c and of the entropy,
+    h the pooled bottleneck.
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset({"global", "local", "local_only"})
