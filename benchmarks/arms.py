@@ -53,9 +53,9 @@ LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
         "balanced": {"training.lr": 3e-3, "counts": "global"},
     },
     "synthetic-polyps": {
-        "plain": {"training.lr": 5e-3},
-        "evidential": {"training.lr": 5e-3},
-        "balanced": {"training.lr": 5e-3, "counts": "global"},
+        "plain": {"training.lr": 2e-3},
+        "evidential": {"training.lr": 6e-3},
+        "balanced": {"training.lr": 2e-3, "counts": "global"},
     },
 }
 
@@ -69,9 +69,9 @@ GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
     },
     # Dice takes no class weights.
     "synthetic-polyps": {
-        "plain": {"training.lr": (1.5e-3, 5e-3, 1.5e-2)},
-        "evidential": {"training.lr": (1.5e-3, 5e-3, 1.5e-2)},
-        "balanced": {"training.lr": (1.5e-3, 5e-3, 1.5e-2)},
+        "plain": {"training.lr": (7e-4, 2e-3, 6e-3)},
+        "evidential": {"training.lr": (7e-4, 2e-3, 6e-3, 2e-2)},
+        "balanced": {"training.lr": (7e-4, 2e-3, 6e-3)},
     },
 }
 

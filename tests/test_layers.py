@@ -1,4 +1,4 @@
-"""Imports point downwards: config, inference, experiment, federation, its parts, then what everybody stands on."""
+"""Imports point downwards: config, then what reads runs, what makes them, and what everybody stands on."""
 
 import ast
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.paths import PROJECT
 LAYERS = [
     {"cli", "testing", "__init__"},
     {"config"},
-    {"inference"},
+    {"inference", "analysis"},
     {"experiment"},
     {"federation"},
     {"selection", "annotation"},

@@ -1,0 +1,122 @@
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feal.analysis.comparison import by_arm, by_class, by_round, by_run, differences, overview
+from feal.analysis.curves import Curve, Point
+from feal.analysis.tables import write_table
+from feal.errors import FealError
+
+LABELS = (10, 20, 40)
+
+
+def curve(arm: str, seed: int, values: tuple[float, ...], *, task: str = "classification") -> Curve:
+    """Two sites, two classes; all of the second half of the labels are of the second class."""
+    return Curve(
+        arm=arm,
+        seed=seed,
+        task=task,
+        classes=("one", "two"),
+        finished=True,
+        points=tuple(
+            Point(
+                round=number,
+                sites=2,
+                labels=2 * labels,
+                pooled={"balanced_accuracy": value, "dice": value},
+                mean={"balanced_accuracy": value / 2, "dice": value},
+                recall=(value, None),
+                found=(labels, labels),
+                zero_evidence=0.0,
+                seconds=1.5,
+            )
+            for number, (labels, value) in enumerate(zip(LABELS, values, strict=False), start=1)
+        ),
+    )
+
+
+RANDOM = [curve("random", 0, (0.2, 0.3, 0.4)), curve("random", 1, (0.4, 0.5, 0.6))]
+FEAL = [curve("feal", 1, (0.4, 0.6, 0.8)), curve("feal", 0, (0.2, 0.5, 0.5)), curve("feal", 7, (0.0, 0.0, 0.0))]
+
+
+def test_arms_keep_their_order_and_seeds_are_sorted() -> None:
+    arms = by_arm([*FEAL, *RANDOM])
+    assert list(arms) == ["feal", "random"]
+    assert [member.seed for member in arms["feal"]] == [0, 1, 7]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (curve("feal", 2, (0.1, 0.2)), "differ in"),
+        (curve("feal", 2, (0.1, 0.2, 0.3), task="segmentation"), "differ in"),
+        (curve("random", 1, (0.1, 0.2, 0.3)), "random has two runs of one seed"),
+        (curve("feal", 2, (0.1, math.nan, 0.3)), "Seed 2 of feal has rounds without figures"),
+    ],
+)
+def test_runs_that_do_not_compare_are_refused(other: Curve, said: str) -> None:
+    with pytest.raises(FealError, match=said):
+        by_arm([*RANDOM, other])
+
+
+def test_by_round_is_mean_and_deviation_over_seeds() -> None:
+    table = by_round(by_arm(RANDOM))
+    assert [row["round"] for row in table] == [1, 2, 3]
+    assert [row["labels_per_site"] for row in table] == list(LABELS)
+    assert [row["pooled"] for row in table] == pytest.approx([0.3, 0.4, 0.5])
+    assert [row["mean"] for row in table] == pytest.approx([0.15, 0.2, 0.25])
+    assert table[0]["pooled_sd"] == pytest.approx(np.std([0.2, 0.4], ddof=1))
+    assert {row["n"] for row in table} == {2}
+
+
+def test_by_class_has_recall_and_labels_found() -> None:
+    table = by_class(by_arm(RANDOM))
+    assert len(table) == 3 * 2
+    assert [row["recall"] for row in table if row["class"] == "one"] == pytest.approx([0.3, 0.4, 0.5])
+    assert all(math.isnan(row["recall"]) for row in table if row["class"] == "two")
+    assert [row["found"] for row in table if row["class"] == "two"] == list(LABELS)
+    assert {row["found_share"] for row in table} == {0.5}
+
+
+def test_by_run_by_hand() -> None:
+    first, second = by_run(by_arm(RANDOM))
+    assert (first["seed"], second["seed"]) == (0, 1)
+    assert first["outcome"] == pytest.approx(0.35)
+    assert first["area"] == pytest.approx((0.25 * 10 + 0.35 * 20) / 30)
+    assert first["last"] == pytest.approx(0.4)
+    assert (first["labels_per_site"], first["seconds"]) == (40, 4.5)
+
+
+def test_the_overview_says_how_many_labels_reach_the_reference() -> None:
+    random, feal = overview(by_arm([*RANDOM, *FEAL[:2]]), reference="random")
+    assert random["labels_to_random"] == 40
+    # feal's mean curve is 0.3, 0.55, 0.65, and random ends at 0.5.
+    assert feal["labels_to_random"] == pytest.approx(10 + 10 * 0.2 / 0.25)
+    assert (feal["n"], feal["outcome"]) == (2, pytest.approx(0.6))
+    [alone] = overview(by_arm(FEAL), reference="random")
+    assert math.isnan(alone["labels_to_random"])
+
+
+def test_differences_are_over_common_seeds() -> None:
+    table = differences(by_arm([*RANDOM, *FEAL]), [("feal", "random"), ("feal", "nobody"), ("nobody", "random")])
+    assert [row["figure"] for row in table] == ["outcome", "area", "last"]
+    row = table[0]
+    assert (row["arm"], row["reference"], row["n"]) == ("feal", "random", 2)
+    assert row["difference"] == pytest.approx(0.15)
+    assert (row["low"], row["high"]) == pytest.approx((0.15, 0.15))
+    assert row["in_words"].startswith("feal is 0.150 above random")
+    assert differences(by_arm([FEAL[2], *RANDOM]), [("feal", "random")]) == []
+
+
+def test_tables_are_plain_csv(tmp_path: Path) -> None:
+    rows = [{"a": "x", "b": np.float64(0.12345678), "c": float("nan"), "d": None, "e": 3, "f": 5e-4}]
+    write_table(tmp_path / "new" / "table.csv", rows)
+    assert (tmp_path / "new" / "table.csv").read_text() == "a,b,c,d,e,f\nx,0.123457,,,3,0.0005\n"
+    write_table(tmp_path / "all.csv", by_class(by_arm(RANDOM)))
+    with (tmp_path / "all.csv").open() as file:
+        assert [row["class"] for row in csv.DictReader(file)] == ["one", "two"] * 3
+    write_table(tmp_path / "empty.csv", [])
+    assert (tmp_path / "empty.csv").read_text().strip() == ""

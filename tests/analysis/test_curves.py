@@ -1,0 +1,151 @@
+import json
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from feal.analysis.curves import read_curve, rows
+from feal.data.synthetic.looks import CLASSES
+from feal.errors import FealError
+from feal.experiment import Result, start
+from feal.federation.progress import Silence
+from tests.runs import differences, fingerprint, labels, tiny, tiny_polyps
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A finished run."""
+    return start(tiny(seed=3, strategy="random"), out=tmp_path_factory.mktemp("runs") / "whole")
+
+
+class Stop(Silence):
+    """Ends the process's part in a run after its first round."""
+
+    def closed(self, record: Mapping[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_curve_is_what_the_summary_says(run: Result) -> None:
+    curve = read_curve(run.folder)
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert (curve.arm, curve.seed, curve.task) == ("random-plain", 3, "classification")
+    assert curve.finished
+    assert curve.classes == CLASSES[:5]
+    assert [point.round for point in curve.points] == [1, 2]
+    for point, record in zip(curve.points, summary["rounds"], strict=True):
+        assert point.labels == sum(record["labels"].values())
+        assert point.labels_per_site == np.mean(list(record["labels"].values()))
+        for name, figures in record["metrics"].items():
+            assert (point.pooled[name], point.mean[name]) == (figures["pooled"], figures["mean"])
+        assert list(point.recall) == record["diagnostics"]["recall"]
+        assert point.zero_evidence == record["diagnostics"]["zero_evidence"]
+        assert point.seconds == pytest.approx(sum(record["seconds"].values()))
+    pooled = [record["metrics"]["balanced_accuracy"]["pooled"] for record in summary["rounds"]]
+    assert curve.values().tolist() == pooled
+    assert curve.values("accuracy", over="mean").tolist() == [
+        record["metrics"]["accuracy"]["mean"] for record in summary["rounds"]
+    ]
+    assert curve.labels().tolist() == [5, 10]
+    assert curve.recall().shape == curve.found().shape == (2, 5)
+
+
+def test_labels_found_are_counted_by_class_up_to_the_round(run: Result) -> None:
+    expected = np.zeros((2, 5))
+    for site in (run.folder / "sites").iterdir():
+        for _, asked, _, _, _, label, *_ in labels(site / "site.sqlite"):
+            expected[asked - 1 :, label] += 1
+    curve = read_curve(run.folder)
+    assert curve.found().tolist() == expected.tolist()
+    assert curve.found().sum(axis=1).tolist() == [point.labels for point in curve.points]
+
+
+def test_corrections_count_and_samples_without_a_label_do_not(run: Result, tmp_path: Path) -> None:
+    copy = shutil.copytree(run.folder, tmp_path / "copy")
+    before = read_curve(copy).found()
+    store = next((copy / "sites").iterdir()) / "site.sqlite"
+    with closing(sqlite3.connect(store)) as connection, connection:
+        (corrected, old), (declined, other) = connection.execute(
+            "SELECT sample, label FROM labels WHERE round = 2 ORDER BY sample LIMIT 2"
+        ).fetchall()
+        new = (old + 1) % 5
+        connection.execute(
+            "INSERT INTO superseded SELECT sample, label, mask, height, width, answered, answered_by FROM labels "
+            "WHERE sample = ?",
+            (corrected,),
+        )
+        connection.execute("UPDATE labels SET label = ?, corrected = 1 WHERE sample = ?", (new, corrected))
+        connection.execute("UPDATE labels SET label = NULL WHERE sample = ?", (declined,))
+    change = np.zeros((2, 5))
+    change[1, old] -= 1
+    change[1, new] += 1
+    change[1, other] -= 1
+    assert (read_curve(copy).found() - before).tolist() == change.tolist()
+
+
+def test_segmentation_counts_pixels(tmp_path: Path) -> None:
+    result = start(tiny_polyps(strategy="random"), out=tmp_path / "run")
+    curve = read_curve(result.folder, arm="mine")
+    assert (curve.arm, curve.task, curve.classes) == ("mine", "segmentation", ("background", "polyp"))
+    assert curve.values().tolist() == [record["metrics"]["dice"]["pooled"] for record in result.rounds]
+    assert curve.found().sum(axis=1).tolist() == [2 * 3 * 32 * 32, 2 * 6 * 32 * 32]
+    assert (curve.found()[:, 1] > 0).all()
+
+
+def test_a_run_under_way_gives_its_finished_rounds_and_is_not_changed(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start(tiny(strategy="random"), out=tmp_path / "run", watcher=Stop())
+    before = fingerprint(tmp_path / "run")
+    curve = read_curve(tmp_path / "run")
+    assert not curve.finished
+    assert [point.round for point in curve.points] == [1]
+    # The labels of the next round are asked for already; this one was not trained on them.
+    assert curve.found().sum() == curve.points[0].labels == 10
+    assert differences(before, fingerprint(tmp_path / "run")) == []
+
+
+def test_rows_are_tidy(run: Result) -> None:
+    table = rows([read_curve(run.folder, arm="a"), read_curve(run.folder, arm="b")])
+    assert [(row["arm"], row["seed"], row["round"], row["labels"]) for row in table] == [
+        ("a", 3, 1, 10),
+        ("a", 3, 2, 20),
+        ("b", 3, 1, 10),
+        ("b", 3, 2, 20),
+    ]
+    assert len({tuple(row) for row in table}) == 1
+    assert {"balanced_accuracy_pooled", "accuracy_mean", "recall_actinic", "found_melanoma"} <= set(table[0])
+    assert sum(value for key, value in table[1].items() if key.startswith("found_")) == 20
+
+
+def test_sites_without_a_test_part_have_no_figures(tmp_path: Path) -> None:
+    synthetic = {"sites": 2, "train": 40, "test": 0, "classes": 5}
+    result = start(tiny(strategy="random", synthetic=synthetic), out=tmp_path / "run")
+    curve = read_curve(result.folder)
+    assert np.isnan(curve.values()).all()
+    assert np.isnan(curve.recall()).all()
+    assert curve.found().shape == curve.recall().shape == (2, 5)
+    assert rows([curve])[0]["recall_melanoma"] is None
+
+
+@pytest.mark.parametrize("what", ["nothing", "cut log", "no begin", "no facts", "store"])
+def test_what_is_no_run_is_one_sentence(run: Result, tmp_path: Path, what: str) -> None:
+    copy = tmp_path / "copy"
+    if what == "nothing":
+        copy.mkdir()
+    else:
+        shutil.copytree(run.folder, copy)
+    if what == "cut log":
+        (copy / "metrics.jsonl").write_text("")
+    elif what == "no begin":
+        (copy / "state.json").unlink()
+    elif what == "no facts":
+        state = json.loads((copy / "state.json").read_text())
+        (copy / "state.json").write_text(json.dumps({**state, "facts": {}}))
+    elif what == "store":
+        next((copy / "sites").iterdir()).joinpath("site.sqlite").write_bytes(b"nonsense" * 999)
+    with pytest.raises(FealError, match="copy"):
+        read_curve(copy)

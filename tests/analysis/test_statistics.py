@@ -1,0 +1,129 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from feal.analysis.statistics import (
+    area_under_curve,
+    in_words,
+    labels_to_reach,
+    mean_and_deviation,
+    outcome,
+    paired_difference,
+)
+
+
+def test_mean_and_deviation_are_numpys() -> None:
+    values = np.random.default_rng(0).normal(size=(7, 3, 2))
+    mean, deviation = mean_and_deviation(values)
+    np.testing.assert_allclose(mean, np.mean(values, axis=0))
+    np.testing.assert_allclose(deviation, np.sqrt(((values - mean) ** 2).sum(axis=0) / 6))
+
+
+def test_a_single_seed_has_no_deviation() -> None:
+    mean, deviation = mean_and_deviation([[0.5, 0.6]])
+    assert mean.tolist() == [0.5, 0.6]
+    assert np.isnan(deviation).all()
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("pairs", [2, 5, 30])
+def test_the_interval_is_scipys(pairs: int, level: float) -> None:
+    draw = np.random.default_rng(pairs)
+    one, other = draw.normal(0.5, 0.1, pairs), draw.normal(0.45, 0.1, pairs)
+    found = paired_difference(one, other, level=level, resamples=4000, seed=3)
+    expected = stats.bootstrap(
+        (one - other,),
+        np.mean,
+        n_resamples=4000,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(3),
+    )
+    assert found.low == pytest.approx(expected.confidence_interval.low, abs=1e-12)
+    assert found.high == pytest.approx(expected.confidence_interval.high, abs=1e-12)
+    assert found.mean == pytest.approx(np.mean(one) - np.mean(other))
+    assert found.deviation == pytest.approx(np.std(one - other, ddof=1))
+    assert found.pairs == pairs
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(1)
+    held = [
+        found.low <= 0.3 <= found.high
+        for found in (
+            paired_difference(draw.normal(0.3, 1.0, 40), np.zeros(40), resamples=500) for _ in range(400)
+        )
+    ]
+    assert 0.90 < np.mean(held) < 0.98
+
+
+def test_pairs_take_away_what_seeds_have_in_common() -> None:
+    luck = np.array([0.0, 0.3, -0.3, 0.6])
+    difference = paired_difference(luck + 0.02, luck)
+    assert (difference.mean, difference.low, difference.high) == pytest.approx((0.02, 0.02, 0.02))
+    assert not difference.within_noise
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    one, other = np.arange(6.0), np.zeros(6)
+    assert paired_difference(one, other) == paired_difference(one, other)
+    assert paired_difference(one, other).low != paired_difference(one, other, seed=1, resamples=50).low
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [([], []), ([1.0], [1.0, 2.0]), ([1.0, np.nan], [1.0, 2.0]), ([1.0, np.inf], [1.0, 2.0]), ([[1.0]], [[1.0]])],
+)
+def test_what_cannot_be_paired_is_refused(one: list[float], other: list[float]) -> None:
+    with pytest.raises(ValueError, match="seed|pairs"):
+        paired_difference(one, other)
+
+
+@pytest.mark.parametrize(
+    ("apart", "said"),
+    [
+        ([0.10, 0.12, 0.11], "feal is 0.110 above random (95 % interval 0.100 to 0.120, 3 pairs): more than"),
+        ([-0.10, -0.12, -0.11], "feal is 0.110 below random (95 % interval -0.120 to -0.100, 3 pairs): more than"),
+        ([-0.10, 0.10, 0.03], "3 pairs): within the noise of seeds."),
+        ([0.0, 0.0], "feal is 0.000 above random (95 % interval 0.000 to 0.000, 2 pairs): within the noise"),
+        ([0.4], "feal is 0.400 above random (one pair): whether that is noise cannot be said."),
+    ],
+)
+def test_a_difference_in_words(apart: list[float], said: str) -> None:
+    difference = paired_difference(apart, np.zeros(len(apart)))
+    assert said in in_words(difference, arm="feal", reference="random")
+
+
+def test_the_outcome_leaves_out_the_first_round() -> None:
+    np.testing.assert_allclose(outcome([[9.0, 0.2, 0.4], [0.0, 1.0, 2.0]]), [0.3, 1.5])
+    with pytest.raises(ValueError, match="two rounds"):
+        outcome([0.5])
+
+
+def test_the_area_is_a_mean_height() -> None:
+    labels = np.array([12.0, 24.0, 36.0, 60.0])
+    assert area_under_curve(labels, np.full(4, 0.4)) == pytest.approx(0.4)
+    fine = np.linspace(12, 60, 100_001)
+    values = np.array([[0.2, 0.5, 0.4, 0.9], [0.1, 0.1, 0.8, 0.2]])
+    exact = [np.interp(fine, labels, row).mean() for row in values]
+    np.testing.assert_allclose(area_under_curve(labels, values), exact, atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [[5, 4], [4, 4], [4], []])
+def test_no_area_without_growing_labels(labels: list[float]) -> None:
+    with pytest.raises(ValueError, match="labels must"):
+        area_under_curve(labels, np.zeros(len(labels)))
+
+
+def test_labels_to_reach() -> None:
+    labels, values = [10, 20, 40, 50], [0.2, 0.6, 0.5, 0.7]
+    assert labels_to_reach(labels, values, 0.1) == 10
+    assert labels_to_reach(labels, values, 0.2) == 10
+    assert labels_to_reach(labels, values, 0.3) == pytest.approx(12.5)
+    assert labels_to_reach(labels, values, 0.6) == pytest.approx(20)
+    assert labels_to_reach(labels, values, 0.65) == pytest.approx(47.5)
+    assert math.isnan(labels_to_reach(labels, values, 0.8))
+    with pytest.raises(ValueError, match="length"):
+        labels_to_reach(labels, values[1:], 0.5)
