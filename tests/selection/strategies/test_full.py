@@ -15,6 +15,7 @@ from tests.runs import TINY, events, tiny, tiny_polyps
 class TestFull(StrategyContract):
     strategy = Full
     runs = False
+    draws = True
 
 
 @pytest.mark.parametrize("settings", [tiny(strategy="full"), tiny_polyps(strategy="full")])
