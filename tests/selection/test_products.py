@@ -17,13 +17,11 @@ def test_products_keep_within_their_error(kind: str, width: int) -> None:
         "zero": 0 * noise,
     }[kind]
     others = features.flip(0) + 1
-    populations, means = (features, others), torch.stack([mean_row(features), mean_row(others)])
+    populations, means = (features, others), [mean_row(features), mean_row(others)]
     products = Products(features, means)
     torch.testing.assert_close(products.norms, features.double().square().sum(1).sqrt())
     for row in range(30):
-        vectors = [
-            direction(population[row].double(), mean) for population, mean in zip(populations, means, strict=True)
-        ]
+        vectors = [direction(population[row], mean) for population, mean in zip(populations, means, strict=True)]
         for population, vector, column in zip(populations, vectors, products.with_each(vectors), strict=True):
             exact = (features.double() * population[row].double()).sum(1)
             assert ((column - exact).abs() <= products.norms.clamp_min(TINY) * vector.error).all()
@@ -31,8 +29,8 @@ def test_products_keep_within_their_error(kind: str, width: int) -> None:
 
 def test_what_samples_have_in_common_is_not_rounded() -> None:
     features = 1e3 + 1e-2 * torch.randn((50, 64), generator=torch.Generator().manual_seed(0))
-    products = Products(features, mean_row(features)[None])
-    (column,) = products.with_each([direction(features[3].double(), mean_row(features))])
+    products = Products(features, [mean_row(features)])
+    (column,) = products.with_each([direction(features[3], mean_row(features))])
     exact = (features.double() * features[3].double()).sum(1)
     assert (column - exact).abs().max() < 1e-9 * exact.max()
 
@@ -41,4 +39,4 @@ def test_a_row_that_is_not_finite_is_named() -> None:
     features = torch.zeros(9, 2)
     features[4, 1] = torch.inf
     with pytest.raises(ValueError, match="sample 4 contain NaN or infinity"):
-        Products(features, torch.zeros(1, 2, dtype=torch.float64))
+        Products(features, [mean_row(features)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from feal.selection.products import (
@@ -16,6 +18,8 @@ from feal.selection.products import (
     mean_row,
     roundings,
 )
+
+Rows = NDArray[np.int64]
 
 CHOSEN = -1.0  # in place of the squared distance: below any
 CENTRES = 1024  # labelled samples looked at together
@@ -67,77 +71,80 @@ def _check(features: Tensor, labelled: Tensor, budget: int) -> None:
 class _Cover:
     """Squared distances of all rows to their nearest centre, exact in float64.
 
-    With e = c - mean: ||x - c||^2 = ||x - mean||^2 + ||e||^2 + 2 <mean, e> - 2 <x, e>. The last term, in float32,
+    With e = c - mean: ||x - c||^2 = ||x - mean||^2 + (||c||^2 - ||mean||^2) - 2 <x, e>. The last term, in float32,
     is all that a new centre costs; exact distances are computed for rows that may have come nearer.
     """
 
     def __init__(self, features: Tensor) -> None:
         self._features, self._mean = features, mean_row(features)
-        products = Products(features, self._mean[None])
-        self._mean_norm = float(torch.linalg.vector_norm(self._mean))
-        self._sizes = products.norms.clamp_min(TINY)
-        # At the least ||x - mean||^2: it is rounded, too, though in float64.
+        products = Products(features, [self._mean])
+        self._norms, self._sizes = products.norms, products.norms.clamp_min(TINY)
+        self._largest = float(self._sizes.max())
         self._rounding = ROUNDING_DOUBLE * roundings(features.shape[1])
-        self._own = products.norms.square() - 2 * products.to_means[0] + self._mean_norm**2
-        self._own.sub_((products.norms + self._mean_norm).square_(), alpha=self._rounding)
-        self._nearest = torch.full((len(features),), torch.inf, dtype=torch.float64)
-        self._bar = torch.full_like(self._nearest, -torch.inf)  # own - nearest; infinite where nothing is nearer
+        # ||x - mean||^2 at the least: it is rounded, too, though in float64.
+        own = self._norms.square() - 2 * products.to_means[0] + self._mean.length**2
+        self._own = own.sub_((self._norms + self._mean.length).square_(), alpha=self._rounding).numpy()
+        # What changes by a few numbers at a time is an array, for which that takes a fraction of a tensor's time.
+        self._nearest = np.full(len(features), np.inf)
+        self._bar = np.full(len(features), -np.inf)  # own - nearest; infinite where nothing can come nearer
 
     def take_farthest(self, *, last: bool) -> tuple[int, float]:
         """The row farthest from all centres, which becomes one, and its squared distance."""
         row = int(self._nearest.argmax())
         square = float(self._nearest[row])
-        self._nearest[row], self._bar[row] = CHOSEN, torch.inf
+        self._nearest[row], self._bar[row] = CHOSEN, np.inf
         if square > 0 and not last:  # the copy of a centre brings nothing nearer
-            self._add(self._features[row])
+            self._add(row)
         return row, square
-
-    def _add(self, centre: Tensor) -> None:
-        towards = direction(centre.double(), self._mean)
-        below = torch.sub(self._bar, self._sizes, alpha=2 * towards.error)
-        below.sub_(self._features.mv(towards.unit), alpha=2 * towards.length)
-        level = self._level(centre[None].double() - self._mean)
-        rows = (below < -float(level)).nonzero()[:, 0]
-        if len(rows):
-            self._measure(rows, torch.zeros_like(rows), centre[None])
-
-    def _level(self, offsets: Tensor) -> Tensor:
-        """||e||^2 + 2 <mean, e> of offsets e, at the least."""
-        squares = offsets.square().sum(1)
-        reach = (squares.sqrt() + self._mean_norm).square_()
-        return squares + 2 * (offsets @ self._mean) - self._rounding * reach
 
     def add_labelled(self, centres: Tensor) -> None:
         """Labelled samples [L, D] as centres, many at once."""
         for start in range(0, len(centres), CENTRES):
-            some = centres[start : start + CENTRES]
-            offsets = some.double() - self._mean
-            longest = float(torch.linalg.vector_norm(offsets, dim=1).max())
-            if not longest < torch.inf:
-                row = start + int((~some.isfinite().all(1)).nonzero()[0])
+            some = centres[start : start + CENTRES].double()
+            if not (finite := some.isfinite().all(1)).all():
+                row = start + int((~finite).nonzero()[0])
                 raise ValueError(f"The features of labelled sample {row} contain NaN or infinity.")
-            self._add_some(some, offsets, longest)
+            self._add_some(some)
 
-    def _add_some(self, centres: Tensor, offsets: Tensor, longest: float) -> None:
-        level = self._level(offsets)
+    def _add(self, row: int) -> None:
+        centre = self._features[row]
+        towards = direction(centre, self._mean)
+        products = self._features.mv(towards.unit)
+        below = torch.sub(torch.from_numpy(self._bar), products, alpha=2 * towards.length).numpy()
+        level = self._level(self._norms[row]).item()
+        rows = np.flatnonzero(below < 2 * towards.error * self._largest - level)
+        if len(rows):
+            self._measure(rows, np.zeros_like(rows), centre[None].double())
+
+    def _add_some(self, centres: Tensor) -> None:
+        offsets = centres - self._mean.vector
+        level = self._level(torch.linalg.vector_norm(centres, dim=1))
+        longest = float(torch.linalg.vector_norm(offsets, dim=1).max())
         # Divided by the largest length, as a product with numbers below 1 cannot overflow.
         scale = longest or 1.0
         units, levels = (offsets / scale).float().mul_(-2), (level / scale).float()
-        error = roundings(centres.shape[1]) * ROUNDING
-        slack = (2 * longest * self._sizes + float(level.abs().max())).mul_(error)
-        slack.add_((self._sizes + longest + self._mean_norm).square_(), alpha=self._rounding)
+        slack = (2 * longest * self._sizes + float(level.abs().max())).mul_(roundings(centres.shape[1]) * ROUNDING)
+        slack.add_((self._sizes + longest + self._mean.length).square_(), alpha=self._rounding)
         for rows in blocks(len(self._features), len(centres)):
             beyond = torch.addmm(levels, self._features[rows], units.T)
-            nearer = torch.minimum(beyond.amin(1).double() * scale + slack[rows], -self._bar[rows]) + slack[rows]
-            limit = torch.nextafter(nearer.div_(scale).float(), torch.tensor(torch.inf))
-            row, centre = (beyond <= limit[:, None]).nonzero(as_tuple=True)
+            closest = beyond.amin(1).double() * scale + slack[rows]
+            limit = torch.minimum(closest, -torch.from_numpy(self._bar[rows])).add_(slack[rows]).div_(scale)
+            upwards = torch.nextafter(limit.float(), torch.tensor(torch.inf))
+            near = np.flatnonzero((beyond <= upwards[:, None]).numpy())  # 40 times as fast as in two dimensions
+            row, centre = np.divmod(near, len(centres))
             self._measure(row + rows.start, centre, centres)
 
-    def _measure(self, rows: Tensor, which: Tensor, centres: Tensor) -> None:
+    def _level(self, norms: Tensor) -> Tensor:
+        """||c||^2 - ||mean||^2 at the least."""
+        return norms.square() - self._mean.length**2 - self._rounding * (norms + self._mean.length).square()
+
+    def _measure(self, rows: Rows, which: Rows, centres: Tensor) -> None:
         """Brings the rows up to date with the exact distances of the pairs (rows[k], which[k])."""
         batch = max(1, BLOCK_NUMBERS // max(1, centres.shape[1]))
-        for row, centre in zip(rows.split(batch), which.split(batch), strict=True):
-            apart = self._features.index_select(0, row).double().sub_(centres.index_select(0, centre))
-            self._nearest.scatter_reduce_(0, row, apart.square_().sum(1), "amin")
+        for start in range(0, len(rows), batch):
+            row, centre = rows[start : start + batch], which[start : start + batch]
+            apart = self._features.index_select(0, torch.from_numpy(row)).double()
+            apart.sub_(centres.index_select(0, torch.from_numpy(centre)))
+            np.minimum.at(self._nearest, row, apart.square_().sum(1).numpy())
         nearest = self._nearest[rows]
-        self._bar[rows] = (self._own[rows] - nearest).masked_fill_(nearest <= 0, torch.inf)
+        self._bar[rows] = np.where(nearest > 0, self._own[rows] - nearest, np.inf)
