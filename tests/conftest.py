@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -12,6 +13,9 @@ from tests.command import Command
 
 pytest.register_assert_rewrite("feal.testing")
 
+# A busy machine is no fault of the code.
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 # Two threads on two busy cores wait for each other: some tests would take ten times as long.
 torch.set_num_threads(1)
 
