@@ -11,7 +11,7 @@ import yaml
 
 from feal import files
 from feal.experiment import start
-from feal.federation import coordinator, duties
+from feal.federation import coordinator, learning
 from feal.files import locked
 from feal.models import Network
 from tests.command import Command, Ended
@@ -251,7 +251,7 @@ def test_a_log_that_is_gone(command: Command, finished: Path) -> None:
 
 def test_training_that_diverges(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _refused(command("run", "demo", "training.lr=1e30", "--out", tmp_path / "other"), "training.lr=1e+30")
-    monkeypatch.setattr(duties, "learning_rate", lambda *_, **__: 1e30)
+    monkeypatch.setattr(learning, "learning_rate", lambda *_, **__: 1e30)
     data = write_prepared(tmp_path / "data")
     ended = command("run", "demo", f"dataset={data}", *SMALL, "--out", tmp_path / "run")
     _refused(ended, "Site alder", "diverged", "lower training.lr")
