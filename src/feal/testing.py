@@ -90,7 +90,7 @@ class StrategyContract:
     classes: ClassVar[int] = 3
     samples: ClassVar[int] = 24
 
-    @pytest.fixture(params=["classification", "segmentation"])
+    @pytest.fixture(params=["classification", pytest.param("segmentation", marks=pytest.mark.slow)])
     def task(self, request: pytest.FixtureRequest) -> Task:
         """Both tasks."""
         task: Task = request.param
