@@ -21,6 +21,7 @@ from feal.federation.querying import label_limit, roles_of
 from feal.federation.reporting import add_seconds, evidence_notes, round_record, stand_in_notes
 from feal.federation.spool import Spool
 from feal.federation.statistics import metrics
+from feal.federation.vetting import unfit
 from feal.models import build_model
 from feal.randomness import Address
 from feal.settings import Settings
@@ -111,7 +112,7 @@ class Coordinator:
         left_out = dict(replies.left_out)
         for site, reply in replies.good.items():
             first = next(iter({**self._joined, **fitting}.values()), reply)
-            problem = _unfit(reply, first=first, counted=state.labels.get(site, 0) if state is not None else 0)
+            problem = unfit(reply, first=first, counted=state.labels.get(site, 0) if state is not None else 0)
             if problem:
                 left_out[site] = problem
             else:
@@ -378,23 +379,6 @@ class Coordinator:
                     f"Site {site} may give {limit} labels in all, fewer than the budget of {budget}: "
                     "it is asked for no more."
                 )
-
-
-def _kind(reply: messages.JoinReply) -> tuple[object, ...]:
-    return reply.task, reply.classes, reply.channels, reply.height, reply.width
-
-
-def _unfit(reply: messages.JoinReply, *, first: messages.JoinReply, counted: int) -> str:
-    """Why a site cannot take part, in a sentence."""
-    if _kind(reply) != _kind(first):
-        return f"Sites {first.site} and {reply.site} differ in task, classes or image size: prepare them alike."
-    # After a kill a site may know of more answers than were counted, but never of fewer.
-    if reply.labelled + reply.declined < counted:
-        return (
-            f"Site {reply.site} has {reply.labelled} labels where {counted} were counted: "
-            "put its site.sqlite back from a copy, or start a new run."
-        )
-    return ""
 
 
 def _in_order(missed: Mapping[str, Sequence[Closing]]) -> list[Closing]:

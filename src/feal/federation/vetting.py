@@ -87,3 +87,20 @@ def _fits(statistics: Statistics, task: str, classes: int) -> bool:
         and len(statistics.calibration_confidence) == CALIBRATION_BINS
         and len(statistics.energy) == ENERGY_BINS
     )
+
+
+def _kind(reply: messages.JoinReply) -> tuple[object, ...]:
+    return reply.task, reply.classes, reply.channels, reply.height, reply.width
+
+
+def unfit(reply: messages.JoinReply, *, first: messages.JoinReply, counted: int) -> str:
+    """Why a site cannot take part, in a sentence."""
+    if _kind(reply) != _kind(first):
+        return f"Sites {first.site} and {reply.site} differ in task, classes or image size: prepare them alike."
+    # After a kill a site may know of more answers than were counted, but never of fewer.
+    if reply.labelled + reply.declined < counted:
+        return (
+            f"Site {reply.site} has {reply.labelled} labels where {counted} were counted: "
+            "put its site.sqlite back from a copy, or start a new run."
+        )
+    return ""
