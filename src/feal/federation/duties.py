@@ -289,7 +289,7 @@ class Duties:
             task=self._set.task,
             classes=len(self._set.classes),
             site_counts=counts,
-            # The sum may be older than the site's own labels.
+            # The sum may be older than the site's own labels, and a class that is trained on has a count.
             total_counts=counts if total is None else torch.maximum(counts, torch.tensor(total).double()),
             selection=self._settings.selection,
             evidence=self._settings.evidence,

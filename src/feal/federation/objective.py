@@ -25,9 +25,7 @@ def objective(
 ) -> Objective:
     """The loss `(logits, target, communication round) -> scalar` for a site's labelled counts [classes]."""
     if settings.loss == "balanced":
-        # The sum may be older than the site's own labels, and a class that is trained on has a count.
-        total = torch.maximum(total_counts, site_counts)
-        return BalancedCrossEntropy(site_counts if settings.counts == "site" else total)
+        return BalancedCrossEntropy(site_counts if settings.counts == "site" else total_counts)
     if task == "segmentation":
         return _evidential_dice(settings.evidence) if settings.loss == "evidential" else PlainDice()
     weight = _class_weight(settings.evidence, total_counts if settings.counts == "global" else site_counts)
