@@ -1,11 +1,13 @@
 """Manifests that cannot be read say why."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from feal.data.manifest import read_manifest
+from feal.data.prepared import regions_of
 from feal.errors import FealError
 
 
@@ -18,6 +20,15 @@ def test_reading_gives_back_what_was_written(plain: Path) -> None:
     manifest, digest = read_manifest(plain)
     assert manifest.encode() == (plain / "manifest.json").read_bytes()
     assert len(digest) == 64
+
+
+def test_regions_are_the_classes_but_the_first_unless_named(plain: Path) -> None:
+    manifest, _ = read_manifest(plain)
+    classes = ("background", "rim", "cup")
+    fundus = replace(manifest, task="segmentation", classes=classes)
+    assert regions_of(fundus) == {"rim": (1,), "cup": (2,)}
+    assert regions_of(replace(fundus, regions={"disc": (1, 2)})) == {"disc": (1, 2)}
+    assert regions_of(replace(manifest, task="classification")) == {}
 
 
 def test_the_digest_follows_the_content(plain: Path) -> None:
@@ -45,6 +56,10 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
         ({"sites": {"alder": {"samples": 4, "checksums": {"/etc/passwd": "x"}}}}, "impossible entry"),
         ({"sites": {"alder": {"samples": 4, "checksums": {"../x": "x"}}}}, "impossible entry"),
         ({"sites": {"alder": {"samples": 4}}}, "'checksums' is missing"),
+        ({"regions": {"all": []}}, "'regions' (are for segmentation|must name classes)"),
+        ({"regions": {"all": [1, 1]}, "task": "segmentation"}, "must name classes for 'all', each once"),
+        ({"regions": {"all": [7]}, "task": "segmentation"}, "must name classes for 'all'"),
+        ({"regions": 3}, "wrong kind"),
         ({"name": "a/b"}, "data set name 'a/b' is not possible"),
     ],
 )

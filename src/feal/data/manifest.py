@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class Manifest:
     dtype: str
     sites: Mapping[str, SiteRecord]
     source: Mapping[str, Any]
+    regions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Segmentation: unions of classes that figures are given for; by default each class but the first."""
 
     def encode(self) -> bytes:
         """The bytes of `manifest.json`: the same content gives the same bytes."""
@@ -62,6 +64,8 @@ class Manifest:
             },
             "source": dict(self.source),
         }
+        if self.regions:
+            content["regions"] = {name: list(members) for name, members in self.regions.items()}
         return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
     def problem(self) -> str | None:
@@ -74,6 +78,7 @@ class Manifest:
             "classes": _problem_of_classes(self.classes),
             "dtype": None if self.dtype in DTYPES else f"must be one of {', '.join(DTYPES)}",
             **{key: _problem_of_size(getattr(self, key)) for key in ("channels", "height", "width")},
+            "regions": _problem_of_regions(self),
             "sites": None if self.sites else "names no site",
             **{f"sites.{name}": _problem_of_record(record) for name, record in self.sites.items()},
         }
@@ -136,6 +141,7 @@ def _decode(data: bytes, path: Path) -> Manifest:
             dtype=content["dtype"],
             sites={name: _record(entry) for name, entry in sorted(content["sites"].items())},
             source=dict(content["source"]),
+            regions={name: tuple(members) for name, members in content.get("regions", {}).items()},
         )
     except KeyError as error:
         raise _damaged(path, f"its {error} is missing") from None
@@ -153,6 +159,16 @@ def _problem_of_classes(classes: tuple[object, ...]) -> str | None:
     if len(classes) < 2:
         return "must hold at least two classes"
     return None if len(set(classes)) == len(classes) else "names a class twice"
+
+
+def _problem_of_regions(manifest: Manifest) -> str | None:
+    if manifest.regions and manifest.task != "segmentation":
+        return "are for segmentation"
+    for name, members in manifest.regions.items():
+        known = all(isinstance(member, int) and 0 <= member < len(manifest.classes) for member in members)
+        if not members or not known or len(set(members)) < len(members):
+            return f"must name classes for '{name}', each once"
+    return None
 
 
 def _problem_of_size(value: object) -> str | None:

@@ -107,6 +107,7 @@ class PreparedSet:
         self.name = manifest.name
         self.task: Task = manifest.task
         self.classes = manifest.classes
+        self.regions = regions_of(manifest)
         self.channels = manifest.channels
         self.height = manifest.height
         self.width = manifest.width
@@ -122,6 +123,13 @@ class PreparedSet:
                 f"The folder {folder} of site '{name}' is missing: copy it again or prepare the data set again."
             )
         return PreparedSite(self.root, name, self.manifest, self.manifest.sites[name])
+
+
+def regions_of(manifest: Manifest) -> dict[str, tuple[int, ...]]:
+    """What segmentation figures are given for: the manifest's regions, or each class but the first."""
+    if manifest.task != "segmentation":
+        return {}
+    return dict(manifest.regions) or {name: (number,) for number, name in enumerate(manifest.classes) if number}
 
 
 def open_prepared(root: Path | str) -> PreparedSet:

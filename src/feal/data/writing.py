@@ -142,6 +142,7 @@ class PreparedWriter:
         width: int,
         dtype: str = "uint8",
         source: Mapping[str, Any] | None = None,
+        regions: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.root = root
         self._facts: dict[str, Any] = {
@@ -153,6 +154,7 @@ class PreparedWriter:
             "width": width,
             "dtype": dtype,
             "source": dict(source or {}),
+            "regions": dict(regions or {}),
         }
         self._sites: dict[str, SiteWriter] = {}
         self._check_start()

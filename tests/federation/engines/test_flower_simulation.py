@@ -114,6 +114,20 @@ def test_a_run_goes_on_in_the_other_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_closing_is_quiet_when_ray_has_ended_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tiny(engine=NAME)
+    engine = Faulty(data=_data(settings), folder=tmp_path, settings=settings)
+    try:
+        assert _replies(engine, "echo all") == _echoes("echo all")
+        import ray
+
+        ray.shutdown()
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    finally:
+        engine.close()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "reason"),
     [

@@ -25,6 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from ray._private import ray_constants
 from ray.actor import ActorHandle
+from ray.exceptions import RaySystemError
 from ray.util.client.common import ClientActorHandle
 
 from feal.errors import FealError
@@ -85,10 +86,10 @@ class Runtime:
 
     def close(self) -> None:
         """End Flower and Ray with all their processes, whatever these are at."""
-        self._stop.set()
         try:
             if ray.is_initialized():
                 _kill_actors()
+            self._stop.set()
             if self._thread.is_alive():
                 self._thread.join(END_SECONDS)
         finally:
@@ -167,8 +168,9 @@ def _start_ray(*, workers: int, threads: int, address: str | None) -> Path | Non
 def _kill_actors() -> None:
     """Wake up the threads of Flower that wait for an actor: no end of Ray would, nor does Flower lend its pool."""
     handles = [thing for thing in gc.get_objects() if type(thing) in (ActorHandle, ClientActorHandle)]
-    for handle in handles:
-        ray.kill(handle)
+    with contextlib.suppress(RaySystemError):  # Flower ends Ray when it fails, and the actors with it
+        for handle in handles:
+            ray.kill(handle)
 
 
 def _cores() -> int:
