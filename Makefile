@@ -1,5 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
+# One process a core; the tests of one file share what they have prepared.
+PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test fast lint clean
@@ -8,10 +10,10 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/feal run demo
 
 test: lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest $(PARALLEL)
 
 fast: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest -m "not slow"
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not slow"
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
