@@ -116,6 +116,13 @@ class Settings(Section):
 
     dataset: str = Field(description="name of a data set, or the path of a prepared folder")
     data: str | None = Field(None, description="folder of prepared data sets; $FEAL_DATA or the cache otherwise")
+    sites: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        None, description="sites of the data set that take part; all by default"
+    )
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="tuning: judge by this share of the training part, held out by patient; the test part rests",
+    )
     model: str = Field(description="name of a network")
     strategy: str = Field("feal", description="which samples to label next")
     query_model: QueryModel | None = Field(

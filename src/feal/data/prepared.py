@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from feal.data.arrays import StoredArray
+from feal.data.folds import held_out
 from feal.data.manifest import Manifest, SiteRecord, read_manifest
 from feal.data.samples import FOLDER, Rows, Texts, open_samples
 from feal.errors import FealError, unknown
@@ -32,13 +33,16 @@ class PreparedSite:
         FealError: a file is missing, cut short or of another shape, an id is twice, nothing to train on.
     """
 
-    def __init__(self, root: Path, name: str, manifest: Manifest, record: SiteRecord) -> None:
+    def __init__(
+        self, root: Path, name: str, manifest: Manifest, record: SiteRecord, *, validation: float | None = None
+    ) -> None:
         self.name = name
         self.folder = root / name
         self.task: Task = manifest.task
         self.classes = manifest.classes
         self.shape = (manifest.channels, manifest.height, manifest.width)
-        self._table = open_samples(self.folder / FOLDER, site=name, samples=record.samples)
+        table = open_samples(self.folder / FOLDER, site=name, samples=record.samples)
+        self._table = table if validation is None else held_out(table, validation)
         self._dtype = manifest.dtype
         self._images = StoredArray(
             self.folder / IMAGES, shape=(record.samples, *self.shape), kinds=(manifest.dtype,)
@@ -113,16 +117,25 @@ class PreparedSet:
         self.width = manifest.width
         self.sites = sorted(manifest.sites)
 
-    def site(self, name: str) -> PreparedSite:
-        """Open one site; an unknown name or a damaged site is a `FealError`."""
-        if name not in self.manifest.sites:
-            raise unknown(f"site in {self.root}", name, self.sites)
+    def named(self, sites: Sequence[str] | None) -> list[str]:
+        """These sites, sorted and each once, or all; one that is not there is a `FealError`."""
+        for name in sites or ():
+            if name not in self.manifest.sites:
+                raise unknown(f"site in {self.root}", name, self.sites)
+        return self.sites if sites is None else sorted(set(sites))
+
+    def site(self, name: str, *, validation: float | None = None) -> PreparedSite:
+        """Open one site; an unknown name or a damaged site is a `FealError`.
+
+        `validation` puts that share of the training part in the place of the test part (see `held_out`).
+        """
+        self.named([name])
         folder = self.root / name
         if not folder.is_dir():
             raise FealError(
                 f"The folder {folder} of site '{name}' is missing: copy it again or prepare the data set again."
             )
-        return PreparedSite(self.root, name, self.manifest, self.manifest.sites[name])
+        return PreparedSite(self.root, name, self.manifest, self.manifest.sites[name], validation=validation)
 
 
 def regions_of(manifest: Manifest) -> dict[str, tuple[int, ...]]:

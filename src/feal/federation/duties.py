@@ -61,7 +61,7 @@ class Duties:
         self._name = name
         self._folder = folder
         self._set = data
-        self._site = data.site(name)
+        self._site = data.site(name, validation=settings.validation)
         self._store = store
         self._settings = settings
         self._memory = memory

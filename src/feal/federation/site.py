@@ -108,7 +108,7 @@ class Site:
             raise FealError(f"Site {self.name} was sent a configuration it cannot read: {error.title}.") from error
         if settings.identity() != request.run:
             raise FealError(f"Site {self.name} was sent a configuration that is not that of run {request.run}.")
-        site = self._data.site(self.name)
+        site = self._data.site(self.name, validation=settings.validation)
         if not self._store.admitted():
             check_admission(site, settings, folder=self.folder)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))

@@ -74,7 +74,7 @@ class FlowerSimulation(Engine):
     def __init__(self, *, data: Path, folder: Path, settings: Settings) -> None:
         self._data = data.absolute()
         self._folder = folder.absolute()
-        self._names = list(open_prepared(data).sites)
+        self._names = open_prepared(data).named(settings.sites)
         self._settings = settings
         self._flying: dict[str, Flight] = {}
         self._runtime: Runtime | None = None

@@ -23,12 +23,13 @@ class InProcess(Engine):
     def __init__(self, *, data: Path, folder: Path, settings: Settings) -> None:
         self._root = data
         self._data = open_prepared(data)
+        self._sites = self._data.named(settings.sites)
         self._folder = folder
         self._fresh = settings.fresh
         self._running: dict[str, Site] = {}
 
     def sites(self) -> list[str]:
-        return list(self._data.sites)
+        return list(self._sites)
 
     def deliver(
         self, request: bytes, sites: Sequence[str], *, timeout: float | None
