@@ -87,6 +87,7 @@ def test_corrections_count_and_samples_without_a_label_do_not(run: Result, tmp_p
     assert (read_curve(copy).found() - before).tolist() == change.tolist()
 
 
+@pytest.mark.slow
 def test_segmentation_counts_pixels(tmp_path: Path) -> None:
     result = start(tiny_polyps(strategy="random"), out=tmp_path / "run")
     curve = read_curve(result.folder, arm="mine")

@@ -41,7 +41,9 @@ def _refused(run: Path, site: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("settings", [tiny, tiny_polyps], ids=["classification", "segmentation"])
+@pytest.mark.parametrize(
+    "settings", [tiny, pytest.param(tiny_polyps, marks=pytest.mark.slow)], ids=["classification", "segmentation"]
+)
 def test_true_answers_give_what_the_oracle_gives(settings: type, tmp_path: Path) -> None:
     oracle = start(settings(), out=tmp_path / "oracle")
     people = start(settings(annotator="folder"), out=tmp_path / "people")

@@ -121,6 +121,7 @@ def test_resuming_a_finished_run_changes_nothing(whole: Result) -> None:
     assert differences(before, fingerprint(whole.folder)) == []
 
 
+@pytest.mark.slow
 def test_segmentation_runs_and_keeps_maps_of_the_chosen(tmp_path: Path) -> None:
     result = start(tiny_polyps(), out=tmp_path / "polyps")
     assert result.summary["task"] == "segmentation"
