@@ -75,6 +75,10 @@ GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
     },
 }
 
+OTHERS = ("synthetic.seed", "validation")
+"""What keeps tuning away from the pictures that the comparison is judged by."""
+VALIDATION = 0.25
+
 FIXED = {"engine": "in-process", "threads": 1, "diagnostics": False}
 OWN = ("strategy", "loss", "query_model", "seed", *FIXED)
 """Settings that the study gives itself."""
@@ -94,13 +98,15 @@ def arm_settings(arm: Arm, preset: str, overrides: Mapping[str, Any], *, seed: i
     return load(preset, {**of_loss, **overrides, **arm.overrides, **own, **FIXED})
 
 
-def trials(preset: str, overrides: Mapping[str, Any], *, pictures: int) -> list[Arm]:
+def trials(preset: str, overrides: Mapping[str, Any]) -> list[Arm]:
     """What --tune tries: random selection with every point of the data set's grid, on other pictures.
 
     Raises:
         FealError: a data set without a grid.
     """
     dataset = load(preset, overrides).dataset
+    # Synthetic pictures can be drawn anew; of patients' a part of the training samples is held out.
+    others = {"synthetic.seed": 1} if dataset.startswith("synthetic-") else {"validation": VALIDATION}
     if dataset not in GRID:
         raise FealError(f"--tune has no grid for {dataset}: it is for {', '.join(GRID)}.")
     return [
@@ -109,7 +115,7 @@ def trials(preset: str, overrides: Mapping[str, Any], *, pictures: int) -> list[
             "random",
             loss,
             None,
-            {**tried, "synthetic.seed": pictures},
+            {**tried, **others},
         )
         for loss, grid in GRID[dataset].items()
         for tried in _points(grid)

@@ -15,9 +15,9 @@ DIR/runs/ARM/seed-N; finished ones are left alone and interrupted ones go on. Ta
     arms.csv          the same over seeds, and the labels needed to reach what random-plain reached at last
     differences.csv   to random on the same loss and to random-plain, with bootstrap intervals
 
---tune looks for each loss's settings: random selection on other pictures (synthetic.seed=1) with other seeds
-(100, ...), so that nothing is chosen by what the comparison is judged by. It writes tuning.csv; what it found
-stands in arms.py.
+--tune looks for each loss's settings: random selection with other seeds (100, ...) on other pictures (synthetic
+ones drawn anew; of patients' a validation fold of the training part), so that nothing is chosen by what the
+comparison is judged by. It writes tuning.csv; what it found stands in arms.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from arms import ARMS, REFERENCE, Arm, arm_settings, references, trials
+from arms import ARMS, OTHERS, REFERENCE, Arm, arm_settings, references, trials
 from feal.analysis.comparison import by_arm, by_class, by_round, by_run, differences, overview
 from feal.analysis.curves import Curve, read_curve, rows
 from feal.analysis.tables import write_table
@@ -41,7 +41,7 @@ from many_runs import Job, carry_out
 from measuring import table
 
 SEEDS, TUNING_SEEDS = 10, 2
-FIRST_TUNING_SEED, TUNING_PICTURES = 100, 1
+FIRST_TUNING_SEED = 100
 
 Jobs = Mapping[Arm, Sequence[Job]]
 
@@ -65,7 +65,7 @@ def compare(jobs: Jobs, out: Path) -> None:
 def tune(jobs: Jobs, out: Path) -> None:
     """Write and print the outcome of everything that was tried, and which is the best of each loss."""
     by_name = by_arm(finished_curves(jobs, out))
-    tried = [key for key in dict.fromkeys(key for arm in jobs for key in arm.overrides) if key != "synthetic.seed"]
+    tried = [key for key in dict.fromkeys(key for arm in jobs for key in arm.overrides) if key not in OTHERS]
     found: list[dict[str, Any]] = []
     for arm in jobs:
         if arm.name not in by_name:
@@ -94,7 +94,7 @@ def study(options: argparse.Namespace) -> int:
     """Carry out the runs, write the tables; 1 if a run is broken."""
     overrides = parse(options.overrides)
     if options.tune:
-        arms: Sequence[Arm] = trials(options.preset, overrides, pictures=TUNING_PICTURES)
+        arms: Sequence[Arm] = trials(options.preset, overrides)
         first, count, place = FIRST_TUNING_SEED, options.seeds or TUNING_SEEDS, options.out / "tuning"
     else:
         arms, first, count, place = ARMS, 0, options.seeds or SEEDS, options.out / "runs"

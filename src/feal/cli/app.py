@@ -146,16 +146,19 @@ def export(
     export_model(run, out=out, format=format_, round=round_)
 
 
-@app.command("list", epilog="Example: `feal list strategies`")
+@app.command("list", epilog="Examples: `feal list strategies` · `feal list presets --paper`")
 def list_(
     what: Annotated[
         str, typer.Argument(metavar="strategies|presets|datasets|models|engines|annotators", help="What to list.")
     ],
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Presets: the paper's settings with the figures it reports.")
+    ] = False,
 ) -> None:
     """List what a configuration can name."""
     from feal.cli.listing import show_list
 
-    show_list(what)
+    show_list(what, paper=paper)
 
 
 def _version(wanted: bool) -> None:

@@ -10,17 +10,23 @@ from rich.console import Console
 from rich.table import Table
 
 from feal.annotation import ANNOTATORS
+from feal.cli.paper import show_paper
 from feal.config import ABOUT, preset_names, read_preset
 from feal.data import DATASETS
-from feal.errors import unknown
+from feal.errors import FealError, unknown
 from feal.federation.engines import ENGINES
 from feal.models import MODELS
 from feal.registry import Registry
 from feal.selection import STRATEGIES
 
 
-def show_list(what: str) -> None:
-    """Print names with a line each."""
+def show_list(what: str, *, paper: bool = False) -> None:
+    """Print names with a line each; of presets also what the paper reports, if asked for."""
+    if paper and what == "presets":
+        show_paper()
+        return
+    if paper:
+        raise FealError("--paper is for presets: `feal list presets --paper`.")
     tables: dict[str, Callable[[], Table]] = {
         "strategies": _strategies,
         "presets": _presets,
