@@ -1,7 +1,8 @@
 """Images per second of a site's training loop against a bare PyTorch loop over the same tensors.
 
 The bare loop has every image in memory as float32 already; the site reads stored bytes by row from its
-memory-mapped array, as in a run. One thread, CPU time, median of interleaved repeats; nothing is asserted.
+memory-mapped array, as in a run. Then what training transforms cost beside a training step of the same batch. One
+thread, CPU time, median of interleaved repeats; nothing is asserted.
 
     python benchmarks/training.py [--quick]
 """
@@ -16,10 +17,11 @@ from pathlib import Path
 import torch
 
 from feal.data import PreparedSite, open_truth
+from feal.data.transforms import augmented
 from feal.evidential import EvidentialCrossEntropy, EvidentialDice
 from feal.federation.objective import Objective
 from feal.federation.training import batches, train
-from feal.settings import Training
+from feal.settings import Training, Transforms
 from measuring import medians, table
 from noise import Case
 
@@ -27,6 +29,18 @@ CASES = [
     Case("tiny-cnn", "classification", 32, 256, 16),
     Case("efficientnet-b0", "classification", 64, 96, 32),
     Case("unet", "segmentation", 96, 48, 8),
+]
+
+
+TRANSFORMED = [
+    (
+        Case("efficientnet-b0", "classification", 224, 8, 8),
+        Transforms(rotation=10, brightness=0.15, contrast=0.1, flips=True, normalise="imagenet"),
+    ),
+    (
+        Case("unet", "segmentation", 384, 4, 4),
+        Transforms(crop=320, crop_rule="foreground", normalise="maximum"),
+    ),
 ]
 
 
@@ -90,12 +104,41 @@ def lines(repeats: int) -> Iterator[list[str]]:
         yield [case.model, str(case.size), *cells]
 
 
+def transforming(case: Case, transforms: Transforms, repeats: int) -> dict[str, float]:
+    """CPU seconds of a batch's transforms, and of the forward and backward pass of what they give."""
+    network, objective = case.network().train(), objective_of(case)
+    draw = torch.Generator().manual_seed(0)
+    images = torch.rand(case.samples, 3, case.size, case.size, generator=draw)
+    images = images.to(memory_format=torch.channels_last)
+    shape = (case.samples,) if case.task == "classification" else (case.samples, case.size, case.size)
+    targets = torch.randint(0, case.classes, shape, generator=draw)
+    seen, truth = augmented(images, targets, transforms, draw)
+    seen = seen.contiguous(memory_format=torch.channels_last)
+    forms = {
+        "transforms": lambda: augmented(images, targets, transforms, draw),
+        "step": lambda: objective(network(seen), truth, 1).backward(),
+    }
+    medians(forms, 1)
+    return medians(forms, repeats)
+
+
+def transform_lines(repeats: int) -> Iterator[list[str]]:
+    """A row for the transforms of each task."""
+    yield ["ms a batch", "size", "batch", "transforms", "training step", "share"]
+    for case, transforms in TRANSFORMED:
+        seconds = transforming(case, transforms, repeats)
+        share = seconds["transforms"] / (seconds["transforms"] + seconds["step"])
+        times = [f"{1e3 * seconds[name]:.1f}" for name in ("transforms", "step")]
+        yield [case.model, str(case.size), str(case.batch_size), *times, f"{100 * share:.1f} %"]
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="three repeats")
     repeats = 3 if parser.parse_args().quick else 9
     torch.set_num_threads(1)
+    table(transform_lines(repeats))
     table(lines(repeats))
 
 

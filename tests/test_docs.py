@@ -16,7 +16,7 @@ SHORT = ["rounds=1", "communication_rounds=2", "training.local_epochs=1"]
 
 
 @pytest.mark.slow
-def test_the_page_about_predicting(
+def test_the_pages_about_predicting_and_figures(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -33,6 +33,8 @@ def test_the_page_about_predicting(
     assert len(tables) == 2
     assert tables[0] == tables[1]
     assert tables[0].count(b"\n") == 13
+    (figures,) = re.findall(r"```python\n(.*?)```", (PROJECT / "docs" / "metrics.md").read_text(), flags=re.DOTALL)
+    exec(figures, {})
 
 
 @pytest.mark.slow

@@ -36,6 +36,26 @@ class Training(Section):
     )
 
 
+class Transforms(Section):
+    """What training images go through, drawn anew at every look; and how all images are normalised."""
+
+    probability: float = Field(0.5, ge=0, le=1, description="of each transform but the crop, for each image")
+    rotation: float = Field(0.0, ge=0, le=180, description="degrees to either side, at most")
+    flips: bool = Field(False, description="left to right, and top to bottom")
+    brightness: float = Field(0.0, ge=0, le=1, description="largest change of the brightness, as a share of it")
+    contrast: float = Field(0.0, ge=0, le=1, description="the same of the contrast")
+    crop: int = Field(0, ge=0, description="height and width that are cut out; 0: the whole image")
+    crop_rule: Literal["centre", "foreground", "middle", "random"] = Field(
+        "random",
+        description="which part: the centre (classification: in evaluation too), one that shows foreground, "
+        "one with offsets in the middle half of the gap, or any",
+    )
+    normalise: Literal["none", "imagenet", "maximum"] = Field(
+        "none",
+        description="in training and evaluation: ImageNet's mean and deviation, or division by an image's maximum",
+    )
+
+
 class Evidence(Section):
     """The Dirichlet model and its loss."""
 
@@ -164,6 +184,7 @@ class Settings(Section):
     initial: Literal["random", "given"] = Field("random", description="where the first labels come from")
     diagnostics: bool = Field(True, description="keep at the site what later analysis needs")
     training: Training = Training()
+    transforms: Transforms = Transforms()
     evidence: Evidence = Evidence()
     selection: Selection = Selection()
     annotation: Annotation = Annotation()
@@ -175,8 +196,11 @@ class Settings(Section):
         return self.model_dump(mode="json", by_alias=True)
 
     def identity(self) -> str:
-        """A hash of what the run computes: all settings but the operational ones."""
-        decisive = {key: value for key, value in flatten(self.dump()).items() if key not in OPERATIONAL}
+        """A hash of what the run computes: all settings but the operational ones and the unused `LATER` ones."""
+        unused = later_defaults().items()
+        decisive = dict(
+            item for item in flatten(self.dump()).items() if item[0] not in OPERATIONAL and item not in unused
+        )
         canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
@@ -209,3 +233,12 @@ OPERATIONAL = (
     "simulation.address",
 )
 """Settings that may change while a run is under way: how far it goes, what carries it, whom it waits for."""
+
+LATER = ("transforms.",)
+"""Beginnings of names of settings that came when there were runs already: at their defaults they change no id."""
+
+
+def later_defaults() -> dict[str, Any]:
+    """What a run that does not name its `LATER` settings was begun with."""
+    defaults = flatten(Settings(dataset="", model="").dump())
+    return {key: value for key, value in defaults.items() if key.startswith(LATER)}

@@ -9,24 +9,16 @@ from feal.federation import statistics as figures
 from feal.federation.evaluation import Samples, evaluate
 from feal.federation.statistics import ENERGY_BINS, Statistics
 from feal.selection import Context
-from feal.settings import Evidence, Selection, Task
+from feal.settings import Evidence, Task
 from feal.testing import network
 
 CLASSES = 3
 SAMPLES = 17
+REGIONS = {"whole": (1, 2), "core": (2,)}
 
 
 def _context(task: Task, loss: str = "evidential") -> Context:
-    counts = torch.ones(CLASSES, dtype=torch.float64)
-    return Context(
-        task=task,
-        classes=CLASSES,
-        site_counts=counts,
-        total_counts=counts,
-        selection=Selection(),
-        evidence=Evidence(),
-        loss=loss,
-    )
+    return Context.for_reading(task=task, classes=CLASSES, evidence=Evidence(), loss=loss)
 
 
 def _data(task: Task) -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,6 +46,7 @@ def _evaluate(
         context=_context(task, loss),
         batch_size=5,
         device=torch.device("cpu"),
+        regions=REGIONS if task == "segmentation" else {},
         samples=samples,
     )
     assert result is not None
@@ -134,6 +127,10 @@ def test_what_is_kept_of_each_sample_adds_up_to_the_statistics() -> None:
     assert kept["dice"].shape == (SAMPLES, CLASSES)
     assert kept["dice"].nansum(0).tolist() == pytest.approx(result.dice)
     assert (~kept["dice"].isnan()).sum(0).tolist() == result.dice_count
+    for index, (name, region) in enumerate(result.regions.items()):
+        assert (list(REGIONS)[index], region.count) == (name, int((~kept["region_dice"][:, index].isnan()).sum()))
+        assert kept["region_dice"][:, index].nansum().item() == pytest.approx(region.dice)
+        assert kept["region_hd95"][:, index].nansum().item() == pytest.approx(region.hd95)
     assert float(kept["aleatoric"].sum()) == pytest.approx(result.aleatoric)
     assert float(kept["epistemic"].sum()) == pytest.approx(result.epistemic)
     energy = -torch.logsumexp(logits.double(), 1).flatten(1).mean(1)

@@ -63,6 +63,7 @@ def test_an_honest_reply_is_taken() -> None:
         ({"statistics": _statistics(energy=[1])}, "figures"),
         ({"statistics": _statistics(calibration_confidence=[1.0])}, "figures"),
         ({"statistics": _statistics(dice=[1.0])}, "figures"),
+        ({"statistics": _statistics(regions={"a": {"dice": 1, "hd95": 0, "count": 1}})}, "figures"),
         ({"statistics": _statistics(samples=0)}, "figures"),
     ],
 )

@@ -12,43 +12,55 @@ from rich.table import Table
 
 from feal.annotation.folder import round_folder
 from feal.federation.messages import LabelsReply
-from feal.federation.statistics import primary_metric
+from feal.federation.statistics import SHOWN
 
 
 def round_table(record: Mapping[str, Any], *, task: str, rounds: int) -> Table:
-    """One round: labels, the metric and the evidence, by site and over all."""
-    metric = primary_metric(task)
+    """One round: labels, the metrics and the evidence, by site and over all."""
+    metrics = _shown(task, record)
     table = Table(title=f"Round {record['round']} of {rounds}", title_justify="left", title_style="bold", box=None)
     table.add_column("site")
-    for heading in ("labels", metric.replace("_", " "), "aleatoric", "epistemic", "zero evidence"):
+    headings = [_heading(metric) for metric in metrics]
+    for heading in ("labels", *headings, "aleatoric", "epistemic", "zero evidence"):
         table.add_column(heading, justify="right")
     by_site = record["diagnostics"].get("sites", {})
-    figures = record["metrics"][metric]
-    for site, value in figures["sites"].items():
-        table.add_row(site, str(record["labels"].get(site, 0)), number(value), *_evidence(by_site.get(site, {})))
-    total = str(sum(record["labels"].values()))
+    figures = record["metrics"]
+    for site in figures[metrics[0]]["sites"]:
+        numbers = [number(figures[metric]["sites"].get(site)) for metric in metrics]
+        table.add_row(site, str(record["labels"].get(site, 0)), *numbers, *_evidence(by_site.get(site, {})))
     table.add_row(
         "total, mean",
-        total,
-        number(figures["mean"]),
+        str(sum(record["labels"].values())),
+        *(number(figures[metric]["mean"]) for metric in metrics),
         *_evidence(record["diagnostics"]),
         style="bold",
-        end_section=True,
     )
+    table.add_row("pooled", "", *(number(figures[metric]["pooled"]) for metric in metrics), end_section=True)
     return table
 
 
 def curve_table(rounds: Sequence[Mapping[str, Any]], *, task: str) -> Table:
-    """The run so far: labels and the metric's mean and pooled figure, by round."""
-    metric = primary_metric(task)
+    """The run so far: labels and the metrics' means and pooled figures, by round."""
+    metrics = _shown(task, *rounds)
     table = Table(box=None, header_style="bold")
-    for heading in ("round", "labels", f"{metric.replace('_', ' ')} (mean)", "(pooled)"):
+    columns = [heading for metric in metrics for heading in (f"{_heading(metric)} (mean)", "(pooled)")]
+    for heading in ("round", "labels", *columns):
         table.add_column(heading, justify="right")
     for record in rounds:
-        figures = record["metrics"][metric]
         labels = str(sum(record["labels"].values()))
-        table.add_row(str(record["round"]), labels, number(figures["mean"]), number(figures["pooled"]))
+        figures = [record["metrics"].get(metric, {}) for metric in metrics]
+        numbers = [number(figure.get(over)) for figure in figures for over in ("mean", "pooled")]
+        table.add_row(str(record["round"]), labels, *numbers)
     return table
+
+
+def _shown(task: str, *records: Mapping[str, Any]) -> list[str]:
+    """The task's figures on the screen that any of the records has: a run of long ago may lack some."""
+    return [metric for metric in SHOWN[task] if any(metric in record["metrics"] for record in records)]
+
+
+def _heading(metric: str) -> str:
+    return metric.upper() if metric == "hd95" else metric.replace("_", " ")
 
 
 def labels_table(sites: Mapping[str, LabelsReply], *, round: int, waiting: bool) -> Table:

@@ -22,7 +22,7 @@ from feal.federation.journal import Journal, State
 from feal.federation.progress import Silence, Watcher
 from feal.files import damaged, locked, write_json
 from feal.models import threads
-from feal.settings import OPERATIONAL, Settings, flatten
+from feal.settings import OPERATIONAL, Settings, flatten, later_defaults
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _check_revision(current: Settings, new: Settings, path: Path) -> None:
 
 
 def _check_unchanged(folder: RunFolder, settings: Settings, recorded: Mapping[str, Any]) -> None:
-    now, then = flatten(settings.dump()), flatten(recorded)
+    now, then = flatten(settings.dump()), {**later_defaults(), **flatten(recorded)}
     changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
     for key in changed:
         if key not in OPERATIONAL:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from feal.annotation import ANNOTATORS
 from feal.data import PreparedSite
+from feal.data.transforms import check_transforms
 from feal.errors import FealError
+from feal.federation.messages import JoinReply
 from feal.federation.querying import allowance
+from feal.models import MODELS
 from feal.selection import strategy_named
 from feal.settings import Settings
 
@@ -29,3 +32,15 @@ def check_admission(site: PreparedSite, settings: Settings, *, folder: Path) -> 
         )
     annotator = ANNOTATORS.get(settings.annotator)(site, folder=folder)
     annotator.check(allow_single_class=settings.allow_single_class)
+
+
+def check_images(settings: Settings, site: JoinReply) -> None:
+    """Refuse transforms that do not go with the images, or that the network cannot take.
+
+    Raises:
+        FealError: one of these.
+    """
+    transforms = settings.transforms
+    check_transforms(transforms, task=site.task, channels=site.channels, height=site.height, width=site.width)
+    if transforms.crop:
+        MODELS.get(settings.model).check_size(transforms.crop, transforms.crop)

@@ -11,6 +11,7 @@ import torch
 
 from feal.errors import FealError
 from feal.federation import messages
+from feal.federation.admission import check_images
 from feal.federation.aggregation import fedavg
 from feal.federation.engines import Engine
 from feal.federation.exchange import Exchange, Replies
@@ -52,6 +53,7 @@ class Coordinator:
         if self._settings.initial == "given" and not any(reply.given for reply in self._joined.values()):
             raise FealError("No site has a label to begin with: give some, or begin with initial=random.")
         first = next(iter(self._joined.values()))
+        check_images(self._settings, first)
         Address(seed=self._settings.seed, purpose="initial weights").seed_torch()
         network = build_model(
             self._settings.model,

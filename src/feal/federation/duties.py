@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from feal.annotation import ANNOTATORS, Annotator, Answer, Draw, Query, as_label
 from feal.data import PreparedSet, open_truth
+from feal.data.transforms import seen
 from feal.federation import messages
 from feal.federation.evaluation import Samples, evaluate
 from feal.federation.labelled import class_counts
@@ -100,6 +101,7 @@ class Duties:
                 step=request.step,
                 epochs=self._settings.training.local_epochs,
                 generator=self._address("order", request).generator(),
+                transforms=self._address("transforms", request).generator(),
                 moments=self._networks.moments(request.round),
             )
         return Done(
@@ -265,14 +267,13 @@ class Duties:
                 context=context,
                 batch_size=self._settings.selection.batch_size,
                 device=self._device,
+                regions=self._set.regions,
                 samples=samples,
             )
 
     def _images(self, ids: Sequence[str]) -> torch.Tensor:
-        return self._on_device(self._site.images(ids))
-
-    def _on_device(self, images: torch.Tensor) -> torch.Tensor:
-        return on_device(images, self._device)
+        images = self._site.images(ids).to(self._device)
+        return on_device(seen(images, self._settings.transforms, task=self._set.task), self._device)
 
     def _annotator(self) -> Annotator:
         return ANNOTATORS.get(self._settings.annotator)(self._site, folder=self._folder)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from feal.errors import FealError
-from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, ENERGY_RANGE, Statistics
+from feal.federation.overlap import Regions, class_dice, region_scores
+from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, ENERGY_RANGE, Region, Statistics
 from feal.models import Network
 from feal.selection import Context, RoleModel
 
@@ -18,7 +19,8 @@ class Samples:
     """What a model says of each sample, in the order of `ids`; gathered on the way, at the site alone.
 
     Classification keeps `logits` [n, C]. Segmentation keeps for every image `dice` [n, C] (NaN where neither truth
-    nor prediction shows the class), `aleatoric`, `epistemic` and `energy` [n].
+    nor prediction shows the class), `region_dice` and `region_hd95` [n, R] alike, `aleatoric`, `epistemic` and
+    `energy` [n].
     """
 
     def __init__(self) -> None:
@@ -44,17 +46,20 @@ def evaluate(
     context: Context,
     batch_size: int,
     device: torch.device,
+    regions: Regions | None = None,
     samples: Samples | None = None,
 ) -> Statistics | None:
     """Statistics of the network over samples with known truth; None where there is no sample.
 
-    `samples`, if given, gathers what the statistics are the sums of.
+    Segmentation is scored by class and by `regions`. `samples`, if given, gathers what the statistics are the
+    sums of.
     """
     model = RoleModel(network.to(device).eval())
     total: Statistics | None = None
     for start in range(0, len(ids), batch_size):
         batch = ids[start : start + batch_size]
-        statistics, columns = _batch(model, read(batch).to(device), truth(batch).to(device), context)
+        target = truth(batch).to(device)
+        statistics, columns = _batch(model, read(batch).to(device), target, context, regions or {})
         if samples is not None:
             samples.add(columns)
         total = statistics if total is None else total + statistics
@@ -62,7 +67,7 @@ def evaluate(
 
 
 def _batch(
-    model: RoleModel, images: torch.Tensor, target: torch.Tensor, context: Context
+    model: RoleModel, images: torch.Tensor, target: torch.Tensor, context: Context, regions: Regions
 ) -> tuple[Statistics, dict[str, torch.Tensor]]:
     logits = model(images).logits
     if not bool(logits.isfinite().all()):
@@ -76,8 +81,8 @@ def _batch(
     right = (prediction == target).flatten()
     bins = (confidence * CALIBRATION_BINS).long().clamp(0, CALIBRATION_BINS - 1)
     energy = _energy(logits)
-    scores = _dice(target, prediction, context)
-    shown = [column[~column.isnan()] for column in scores.unbind(1)]
+    scores = _scores(target, prediction, context, regions)
+    shown = [column[~column.isnan()] for column in scores["dice"].unbind(1)] if scores else []
     statistics = Statistics(
         samples=len(images),
         confusion=confusion.tolist(),
@@ -91,10 +96,11 @@ def _batch(
         class_evidence=[float(_share(evidence[:, c]).sum()) for c in range(context.classes)],
         dice=[float(column.double().sum()) for column in shown],
         dice_count=[len(column) for column in shown],
+        regions=_region_sums(scores, regions),
     )
     if context.task == "classification":
         return statistics, {"logits": logits}
-    return statistics, {"dice": scores, "aleatoric": aleatoric, "epistemic": epistemic, "energy": energy}
+    return statistics, {**scores, "aleatoric": aleatoric, "epistemic": epistemic, "energy": energy}
 
 
 def _share(flags: torch.Tensor) -> torch.Tensor:
@@ -117,15 +123,25 @@ def _histogram(energy: torch.Tensor) -> list[int]:
     return [int(count) for count in counts.tolist()]
 
 
-def _dice(target: torch.Tensor, prediction: torch.Tensor, context: Context) -> torch.Tensor:
-    """Per image and class 2|A and B| / (|A| + |B|), [images, classes]; no class at all for classification.
-
-    A class that neither truth nor prediction shows is NaN in that image; one of the two alone scores 0.
-    """
+def _scores(
+    target: torch.Tensor, prediction: torch.Tensor, context: Context, regions: Regions
+) -> dict[str, torch.Tensor]:
+    """What each image's mask is worth, by class and by region; nothing for classification."""
     if context.task == "classification":
-        return torch.empty(len(target), 0)
-    scores = []
-    for c in range(context.classes):
-        truth, found = (target == c).flatten(1), (prediction == c).flatten(1)
-        scores.append(2.0 * (truth & found).sum(1) / (truth.sum(1) + found.sum(1)))
-    return torch.stack(scores, dim=1)
+        return {}
+    by_region = region_scores(target, prediction, regions)
+    return {
+        "dice": class_dice(target, prediction, classes=context.classes),
+        "region_dice": by_region[0],
+        "region_hd95": by_region[1],
+    }
+
+
+def _region_sums(scores: Mapping[str, torch.Tensor], regions: Regions) -> dict[str, Region]:
+    sums = {}
+    for index, name in enumerate(regions if scores else ()):
+        dice, hd95 = scores["region_dice"][:, index], scores["region_hd95"][:, index]
+        sums[name] = Region(
+            dice=float(dice.double().nansum()), hd95=float(hd95.nansum()), count=int((~hd95.isnan()).sum())
+        )
+    return sums

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from feal.data import PreparedSite
+from feal.data.transforms import augmented, seen
 from feal.federation.labelled import targets
 from feal.federation.objective import objective
 from feal.federation.store import Store
@@ -45,10 +47,14 @@ class Learner:
         step: int,
         epochs: int,
         generator: torch.Generator,
+        transforms: torch.Generator,
         moments: Mapping[str, torch.Tensor] | None = None,
         lr: float | None = None,
     ) -> Trained:
-        """Train a network as in communication round `step`; it is changed."""
+        """Train a network as in communication round `step`; it is changed.
+
+        `generator` decides the order of samples, `transforms` what is done to their images.
+        """
         training = self._settings.training.model_copy(update={"local_epochs": epochs})
         return train(
             network,
@@ -66,15 +72,17 @@ class Learner:
             step=step,
             generator=generator,
             device=self._device,
+            augment=partial(self._augment, transforms),
         )
 
-    def finetune(self, network: Network, *, generator: torch.Generator) -> Network:
+    def finetune(self, network: Network, *, generator: torch.Generator, transforms: torch.Generator) -> Network:
         """One epoch more, as in the last communication round."""
         if self._labelled:
-            self.learn(network, step=self._settings.communication_rounds - 1, epochs=1, generator=generator)
+            last = self._settings.communication_rounds - 1
+            self.learn(network, step=last, epochs=1, generator=generator, transforms=transforms)
         return network
 
-    def learn_alone(self, network: Network, *, generator: torch.Generator) -> Network:
+    def learn_alone(self, network: Network, *, generator: torch.Generator, transforms: torch.Generator) -> Network:
         """At most 50 epochs, until 99 % of the labelled samples (or pixels) are told right."""
         moments: Mapping[str, torch.Tensor] | None = None
         for epoch in range(MOST_EPOCHS if self._labelled else 0):
@@ -83,6 +91,7 @@ class Learner:
                 step=epoch,
                 epochs=1,
                 generator=generator,
+                transforms=transforms,
                 moments=moments,
                 lr=self._settings.training.lr,
             )
@@ -96,9 +105,16 @@ class Learner:
         network.eval()
         right = 0
         for part in torch.arange(len(self)).split(self._settings.selection.batch_size):
-            told = network(self._read(part)).argmax(1).cpu()
+            images = seen(self._read(part), self._settings.transforms, task=self._context.task)
+            told = network(on_device(images, self._device)).argmax(1).cpu()
             right += int((told == self._targets[part]).sum())
         return right / self._targets.numel()
 
     def _read(self, batch: torch.Tensor) -> torch.Tensor:
         return on_device(self._site.read(self._rows[batch.numpy()]), self._device)
+
+    def _augment(
+        self, generator: torch.Generator, images: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        images, targets = augmented(images, targets, self._settings.transforms, generator)
+        return on_device(images, self._device), targets

@@ -94,7 +94,9 @@ class SiteNetworks:
             "global": partial(self.build, "global", weights),
             "local": partial(self.build, "global", weights),
             "finetuned": lambda: learner().finetune(
-                self.build("finetuned", weights), generator=replace(address, purpose="finetune").generator()
+                self.build("finetuned", weights),
+                generator=replace(address, purpose="finetune").generator(),
+                transforms=replace(address, purpose="finetune transforms").generator(),
             ),
             **{role: partial(self._stored, role, file) for role, file in stored.items() if file is not None},
         }
@@ -102,6 +104,7 @@ class SiteNetworks:
             makers["local_only"] = lambda: learner().learn_alone(
                 self._stored("local_only", initial),
                 generator=replace(address, purpose="learn alone").generator(),
+                transforms=replace(address, purpose="learn alone transforms").generator(),
             )
         return Cast(makers)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +15,16 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 CALIBRATION_BINS = 15
 ENERGY_BINS = 256
 ENERGY_RANGE = (-64.0, 64.0)
+
+
+class Region(BaseModel):
+    """Sums over the images that show a region, in truth or in prediction."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dice: Finite
+    hd95: Finite
+    count: Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Statistics(BaseModel):
@@ -35,6 +46,10 @@ class Statistics(BaseModel):
     class_evidence: Sums = Field(description="the same with evidence, for each class")
     dice: Sums = Field(default=[], description="sum of the images' Dice scores, for each class (segmentation)")
     dice_count: Counts = Field(default=[], description="images that have a Dice score, for each class")
+    regions: dict[str, Region] = Field(
+        default={},
+        description="for each region the number of images that show it, sums of their Dice scores and HD95",
+    )
 
     def __add__(self, other: Statistics) -> Statistics:
         mine, its = self.model_dump(), other.model_dump()
@@ -44,6 +59,8 @@ class Statistics(BaseModel):
 def _add(a: object, b: object) -> object:
     if isinstance(a, list) and isinstance(b, list):
         return [_add(x, y) for x, y in zip(a, b, strict=True)]
+    if isinstance(a, dict) and isinstance(b, dict):
+        return {**a, **b, **{name: _add(a[name], b[name]) for name in a.keys() & b.keys()}}
     assert isinstance(a, int | float)
     assert isinstance(b, int | float)
     return a + b
@@ -80,9 +97,25 @@ def calibration_error(statistics: Statistics) -> float | None:
 
 
 def dice(statistics: Statistics) -> float | None:
-    """Mean over foreground classes of the mean Dice of the images that have one."""
-    scores = [score for score in dice_by_class(statistics)[1:] if score is not None]
-    return sum(scores) / len(scores) if scores else None
+    """Mean over regions of the mean Dice of the images that have one."""
+    return _over_regions(statistics, "dice")
+
+
+def hd95(statistics: Statistics) -> float | None:
+    """The same of the images' HD95, in pixels."""
+    return _over_regions(statistics, "hd95")
+
+
+def of_region(statistics: Statistics, score: str, name: str) -> float | None:
+    """Mean `dice` or `hd95` of the images that show the region; None where none does."""
+    region = statistics.regions.get(name)
+    return getattr(region, score) / region.count if region is not None and region.count else None
+
+
+def _over_regions(statistics: Statistics, score: str) -> float | None:
+    means = [of_region(statistics, score, name) for name in statistics.regions]
+    known = [mean for mean in means if mean is not None]
+    return sum(known) / len(known) if known else None
 
 
 def dice_by_class(statistics: Statistics) -> list[float | None]:
@@ -93,15 +126,20 @@ def dice_by_class(statistics: Statistics) -> list[float | None]:
     ]
 
 
-FIGURES = {
+Figure = Callable[[Statistics], float | None]
+
+FIGURES: dict[str, dict[str, Figure]] = {
     "classification": {
         "balanced_accuracy": balanced_accuracy,
         "accuracy": accuracy,
         "calibration_error": calibration_error,
     },
-    "segmentation": {"dice": dice, "accuracy": accuracy, "calibration_error": calibration_error},
+    "segmentation": {"dice": dice, "hd95": hd95, "accuracy": accuracy, "calibration_error": calibration_error},
 }
-"""The figures of each task; the first is the one the table shows."""
+"""The figures of each task; the first is the one that runs are judged by."""
+
+SHOWN = {"classification": ("balanced_accuracy",), "segmentation": ("dice", "hd95")}
+"""The figures of each task that tables on the screen have."""
 
 
 def primary_metric(task: str) -> str:
@@ -110,11 +148,14 @@ def primary_metric(task: str) -> str:
 
 
 def metrics(task: str, by_site: Mapping[str, Statistics | None]) -> dict[str, dict[str, object]]:
-    """Every figure per site, as the mean over sites, and pooled over all sites' test samples."""
+    """Every figure per site, as the mean over sites, and pooled over all sites' test samples.
+
+    With more than one region, Dice and HD95 of each stand beside their means, as `dice_NAME` and `hd95_NAME`.
+    """
     tested = {site: statistics for site, statistics in by_site.items() if statistics is not None}
     pooled = pool(tested)
     result: dict[str, dict[str, object]] = {}
-    for name, figure in FIGURES[task].items():
+    for name, figure in {**FIGURES[task], **_region_figures(pooled)}.items():
         sites = {site: figure(tested[site]) if site in tested else None for site in by_site}
         known = [value for value in sites.values() if value is not None]
         result[name] = {
@@ -123,6 +164,17 @@ def metrics(task: str, by_site: Mapping[str, Statistics | None]) -> dict[str, di
             "sites": sites,
         }
     return result
+
+
+def _region_figures(pooled: Statistics | None) -> dict[str, Figure]:
+    names = list(pooled.regions) if pooled is not None else []
+    if len(names) < 2:
+        return {}
+    return {
+        f"{score}_{name}": partial(of_region, score=score, name=name)
+        for score in ("dice", "hd95")
+        for name in names
+    }
 
 
 def diagnostics(task: str, by_site: Mapping[str, Statistics | None]) -> dict[str, object]:

@@ -14,6 +14,7 @@ from feal.models import Network
 from feal.settings import Training
 
 ReadRows = Callable[[torch.Tensor], torch.Tensor]
+Augment = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ def train(
     step: int,
     generator: torch.Generator,
     device: torch.device,
+    augment: Augment | None = None,
 ) -> Trained:
     """Train on all labelled samples for `training.local_epochs`.
 
@@ -47,6 +49,7 @@ def train(
         moments: Adam's state from the communication round before; None to begin anew.
         step: communication round, for the loss's annealing.
         generator: decides the order of the samples.
+        augment: a batch's images and targets on the device to those that are trained on.
 
     Raises:
         FealError: the loss or a weight is not finite.
@@ -57,7 +60,9 @@ def train(
         _restore(optimizer, moments)
     loss = torch.zeros((), dtype=torch.float64)
     for _ in range(training.local_epochs):
-        loss = _epoch(network, optimizer, objective, read, targets, training.batch_size, step, generator, device)
+        loss = _epoch(
+            network, optimizer, objective, read, targets, training.batch_size, step, generator, device, augment
+        )
     weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
     if not all_finite((loss, *weights.values())):
         raise FealError("Training diverged to infinite weights: start a new run with a lower training.lr.")
@@ -74,11 +79,15 @@ def _epoch(
     step: int,
     generator: torch.Generator,
     device: torch.device,
+    augment: Augment | None,
 ) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.float64, device=device)
     for batch in batches(len(targets), batch_size, generator):
         optimizer.zero_grad(set_to_none=True)
-        loss = objective(network(read(batch).to(device)), targets[batch].to(device), step)
+        images, target = read(batch).to(device), targets[batch].to(device)
+        if augment is not None:
+            images, target = augment(images, target)
+        loss = objective(network(images), target, step)
         loss.backward()
         optimizer.step()
         total += loss.detach() * len(batch)

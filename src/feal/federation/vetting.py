@@ -83,6 +83,8 @@ def _fits(statistics: Statistics, task: str, classes: int) -> bool:
         and all(count == classes for count in per_class)
         and len(statistics.dice) == len(statistics.dice_count)
         and len(statistics.dice) == (classes if task == "segmentation" else 0)
+        and (task == "segmentation" or not statistics.regions)
+        and all(region.count <= statistics.samples for region in statistics.regions.values())
         and all(count == CALIBRATION_BINS for count in bins)
         and len(statistics.calibration_confidence) == CALIBRATION_BINS
         and len(statistics.energy) == ENERGY_BINS

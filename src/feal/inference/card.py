@@ -9,8 +9,14 @@ import yaml
 
 from feal.federation.statistics import primary_metric
 from feal.inference.facts import Facts
+from feal.settings import Transforms
 
 _PIPELINE = {"classification": "image-classification", "segmentation": "image-segmentation"}
+_NORMALISED = {
+    "none": "",
+    "imagenet": "; the model itself takes off ImageNet's mean and divides by its deviation",
+    "maximum": "; the model itself divides each image by its maximum",
+}
 _ACTIVATION = {
     "relu": "np.maximum(logits, 0)",
     "softplus": "np.logaddexp(logits, 0)",
@@ -118,10 +124,23 @@ def _training(facts: Facts) -> str:
         f"- Adam, learning rate {training['lr']:g}, batches of {training['batch_size']}, "
         f"local epochs {training['local_epochs']}, weight decay {training['weight_decay']:g}, "
         f"schedule `{training['schedule']}`",
+        *_transforms(facts.transforms),
         f"- class weight: {evidence.class_weight}; seed {settings['seed']}; feal {facts.feal}",
         "- all that shaped it: `origin.settings` in `model.json`",
     ]
     return "\n".join(lines)
+
+
+def _transforms(transforms: Transforms) -> list[str]:
+    """A line for what was done to training images; none where nothing was."""
+    amounts = (("rotation", "degrees"), ("brightness", "of it"), ("contrast", "of it"))
+    extents = [(name, getattr(transforms, name), unit) for name, unit in amounts]
+    done = [f"{name} +-{extent:g} {unit}" for name, extent, unit in extents if extent]
+    done += ["flips"] if transforms.flips else []
+    parts = [f"{', '.join(done)}, each with probability {transforms.probability:g}"] if done else []
+    if transforms.crop:
+        parts.append(f"crops of {transforms.crop} x {transforms.crop} ({transforms.crop_rule})")
+    return [f"- training images: {'; '.join(parts)}"] if parts else []
 
 
 def _budget(budget: float) -> str:
@@ -157,7 +176,8 @@ def _sizes(facts: Facts) -> Mapping[str, str]:
         "version": facts.feal,
         "shape": f"{size.channels}, {size.height}, {size.width}",
         "steps": f"{colour}, {size.height} x {size.width} pixels (bicubic), "
-        + (f"divided by {size.scale:.0f} ({size.dtype})" if size.scale else f"{size.dtype} values as they are"),
+        + (f"divided by {size.scale:.0f} ({size.dtype})" if size.scale else f"{size.dtype} values as they are")
+        + _NORMALISED[facts.transforms.normalise],
         "alpha": f"({evidence} + 1) ** 2" if facts.evidence.squared else f"{evidence} + 1",
         "read": "alpha / S" if facts.loss == "evidential" else "softmax",
     }

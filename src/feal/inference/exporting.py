@@ -14,12 +14,14 @@ from typing import Literal
 import torch
 from torch import nn
 
+from feal.data.transforms import seen
 from feal.errors import FealError
 from feal.files import whole_folder, write_json, write_tensors, write_text
 from feal.inference.card import model_card
 from feal.inference.trained import FACTS, WEIGHTS, TrainedModel
 from feal.models import Network
 from feal.selection import Context
+from feal.settings import Transforms
 
 Format = Literal["onnx", "torchscript", "both", "none"]
 ONNX = "model.onnx"
@@ -30,18 +32,19 @@ _TOLERANCE = 1e-5
 
 
 class Answering(nn.Module):
-    """Images to (logits, expected probability): what an exported graph computes.
+    """Images as prepared to (logits, expected probability): what an exported graph computes.
 
     The uncertainties are left out: ONNX has no digamma.
     """
 
-    def __init__(self, network: Network, context: Context) -> None:
+    def __init__(self, network: Network, context: Context, transforms: Transforms) -> None:
         super().__init__()
         self.network = network
         self._context = context
+        self._transforms = transforms
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = self.network(images)
+        logits = self.network(seen(images, self._transforms, task=self._context.task))
         return logits, self._context.probability(logits)
 
 
@@ -59,7 +62,7 @@ def export(model: TrainedModel, out: Path, *, format: Format = "torchscript") ->
         sha256 = write_tensors(folder / WEIGHTS, network.state_dict())
         facts = model.facts.model_copy(update={"sha256": sha256})
         write_json(folder / FACTS, facts.model_dump(mode="json", by_alias=True))
-        answering = Answering(network, model.context).eval().requires_grad_(False)
+        answering = Answering(network, model.context, facts.transforms).eval().requires_grad_(False)
         images = _example(model)
         if "torchscript" in wanted:
             _write_torchscript(answering, images, folder / TORCHSCRIPT)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from feal.settings import Evidence, Loss, Positive, Task
+from feal.settings import Evidence, Loss, Positive, Task, Transforms
 
 FORMAT: Literal[1] = 1
 
@@ -61,6 +61,8 @@ class Facts(_Part):
     sha256: str
     """Of the weights' file."""
     input: Input
+    transforms: Transforms = Transforms()
+    """What the network did to its images in training, and does to every image it sees."""
     loss: Loss
     evidence: Evidence
     evaluation: Evaluation

@@ -10,6 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from feal.data.prepared import SCALE
+from feal.data.transforms import seen
 from feal.errors import FealError
 from feal.evidential import uncertainties
 from feal.experiment.folder import RunFolder
@@ -19,7 +20,7 @@ from feal.files import read_json, read_tensors
 from feal.inference.facts import FORMAT, Evaluation, Facts, Input, Origin
 from feal.models import build_model, device_named, on_device, threads
 from feal.selection import Context
-from feal.settings import Selection, Settings, Task
+from feal.settings import Settings, Task
 from feal.version import VERSION
 
 FACTS = "model.json"
@@ -28,7 +29,8 @@ WEIGHTS = "model.safetensors"
 # What an export tells of the run's settings: named one by one, so that no place or address of a site slips in.
 _SHAPING = (
     *("model", "strategy", "query_model", "loss", "counts", "initial", "seed", "rounds", "communication_rounds"),
-    *("budget", "cap", "restart", "participation", "training", "evidence", "selection", "synthetic"),
+    *("budget", "cap", "restart", "participation", "training", "transforms", "evidence", "selection"),
+    "synthetic",
 )
 
 
@@ -73,11 +75,13 @@ class TrainedModel:
         # A run on a GPU can be taken to a machine without one.
         self._device = device_named("cpu" if facts.evaluation.device == "cpu" else "auto")
         self.network = network.to(self._device).eval()
-        self.context = _context(facts)
+        self.context = Context.for_reading(
+            task=facts.task, classes=len(facts.classes), evidence=facts.evidence, loss=facts.loss
+        )
 
     @torch.no_grad()
     def predict(self, images: torch.Tensor) -> Prediction:
-        """Look at images, float32 [n, channels, height, width] with values as the network was trained on.
+        """Look at images, float32 [n, channels, height, width] with values as prepared; they are normalised here.
 
         Errors: ValueError for images of another shape.
         """
@@ -91,6 +95,7 @@ class TrainedModel:
         return Prediction(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def _predict(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        images = seen(images.to(self._device), self.facts.transforms, task=self.facts.task)
         logits = self.network.outputs(on_device(images, self._device)).logits
         aleatoric, epistemic = uncertainties(self.context.concentration(logits))
         return {
@@ -182,6 +187,7 @@ def _facts(settings: Settings, state: State, number: int, record: dict[str, Any]
         classes=images.pop("classes"),
         sha256=sha256,
         input=Input(**images, scale=SCALE.get(images["dtype"])),
+        transforms=settings.transforms,
         loss=settings.loss or "plain",
         evidence=settings.evidence,
         evaluation=Evaluation(
@@ -195,18 +201,4 @@ def _facts(settings: Settings, state: State, number: int, record: dict[str, Any]
             metrics=record.get("metrics", {}),
             settings={**{key: settings.dump()[key] for key in _SHAPING}, "dataset": dataset},
         ),
-    )
-
-
-def _context(facts: Facts) -> Context:
-    """How logits are read; counts of labels are a matter of selection."""
-    none = torch.zeros(len(facts.classes), dtype=torch.float64)
-    return Context(
-        task=facts.task,
-        classes=len(facts.classes),
-        site_counts=none,
-        total_counts=none,
-        selection=Selection(),
-        evidence=facts.evidence,
-        loss=facts.loss,
     )

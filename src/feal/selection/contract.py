@@ -35,6 +35,20 @@ class Context:
     counts: Counts | None = None
     query_model: QueryModel | None = None
 
+    @classmethod
+    def for_reading(cls, *, task: Task, classes: int, evidence: Evidence, loss: Loss) -> Context:
+        """What it takes to read logits; counts of labels are a matter of selection."""
+        none = torch.zeros(classes, dtype=torch.float64)
+        return cls(
+            task=task,
+            classes=classes,
+            site_counts=none,
+            total_counts=none,
+            selection=Selection(),
+            evidence=evidence,
+            loss=loss,
+        )
+
     @property
     def prior_counts(self) -> torch.Tensor:
         """The counts that stand for the class prior: the site's own under `counts: site`, otherwise all sites'."""
