@@ -234,7 +234,7 @@ OPERATIONAL = (
 )
 """Settings that may change while a run is under way: how far it goes, what carries it, whom it waits for."""
 
-LATER = ("transforms.",)
+LATER = ("sites", "transforms.", "validation")
 """Beginnings of names of settings that came when there were runs already: at their defaults they change no id."""
 
 
