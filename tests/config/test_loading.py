@@ -92,8 +92,19 @@ def test_dumped_settings_load_again(tmp_path: Path) -> None:
 def test_identity_is_of_what_decides_the_bits() -> None:
     first = load("demo")
     assert load("demo", {"rounds": 9, "fresh": True, "data": "x"}).identity() == first.identity()
-    for change in ({"seed": 1}, {"training.lr": 1e-4}, {"threads": 2}, {"strategy": "random"}):
+    for change in (
+        {"seed": 1},
+        {"training.lr": 1e-4},
+        {"threads": 2},
+        {"strategy": "random"},
+        {"transforms.flips": True},
+    ):
         assert load("demo", change).identity() != first.identity()
+
+
+def test_a_run_keeps_its_id_when_settings_are_added_that_it_does_not_use() -> None:
+    """The demo's, as it was before there were transforms."""
+    assert load("demo").identity() == "41b401847b8997fc3dfb3ecf15cb3ab4"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
 import yaml
@@ -94,12 +95,13 @@ def test_evaluation_and_selection_see_images_as_prediction_does(lesions: Result)
             assert torch.allclose(said.probability, model.context.probability(logits), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lesions", "polyps"])
 def test_an_export_does_to_images_what_the_run_did(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     run: Result = request.getfixturevalue(kind)
-    export(open_trained(run.folder), tmp_path / "out")
+    export(open_trained(run.folder), tmp_path / "out", format="both")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "the model itself" in card
     assert "crops of" in card
@@ -110,6 +112,11 @@ def test_an_export_does_to_images_what_the_run_did(
     assert torch.equal(said.probability, open_trained(run.folder).predict(images).probability)
     _, probability = torch.jit.load(str(tmp_path / "out" / "model.torchscript"))(images)
     assert torch.allclose(probability, said.probability, atol=1e-5)
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "out" / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    (probability,) = session.run(["probability"], {"images": images.numpy()})
+    assert torch.allclose(torch.from_numpy(probability), said.probability, atol=1e-4)
 
 
 def test_masks_are_tested_whole(polyps: Result) -> None:
