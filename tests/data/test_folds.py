@@ -56,6 +56,15 @@ def test_the_fold_follows_the_patients_and_not_their_order() -> None:
     assert chosen[0] == chosen[1]
 
 
+def test_what_nobody_has_labelled_is_no_measure() -> None:
+    table = _table([1, 2, 3, 4, 5, 6, 7, 8], 0)
+    table.columns["given"] = np.array([True, False] * 4)
+    whole, fold = held_out(table, 0.5), held_out(table, 0.5, labelled_only=True)
+    labelled = {name for name, given in zip(table.texts("id", None), table.columns["given"], strict=True) if given}
+    assert set(fold.texts("id", "test")) == set(whole.texts("id", "test")) & labelled
+    assert set(fold.texts("id", "train")) == set(whole.texts("id", "train"))
+
+
 def test_one_patient_cannot_be_on_both_sides() -> None:
     with pytest.raises(FealError, match="leaves site 'alder' no patient to train on"):
         held_out(_table([1, 1, 1], 2), 0.5)

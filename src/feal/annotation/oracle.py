@@ -19,6 +19,12 @@ class Oracle(Annotator):
         self._truth = open_truth(site)
 
     def check(self, *, allow_single_class: bool) -> None:
+        if self._site.unlabelled:
+            raise FealError(
+                f"Site {self._site.name} has {self._site.unlabelled} training samples that nobody has labelled, "
+                "and the oracle cannot answer for them: set annotator=folder, and initial=given to begin with the "
+                "labels that are there."
+            )
         self._truth.check()
         if self._site.task == "segmentation" or allow_single_class:
             return

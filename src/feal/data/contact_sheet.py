@@ -11,7 +11,7 @@ from scipy import ndimage
 
 from feal.data.pictures import as_picture, png_bytes
 from feal.data.prepared import PreparedSite
-from feal.data.truth import Truth, open_truth
+from feal.data.truth import UNKNOWN, Truth, open_truth
 from feal.files import write_bytes
 
 _TILE = 96
@@ -46,10 +46,13 @@ def contact_sheet(site: PreparedSite, path: Path, *, columns: int = 10) -> None:
 def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
     ids = _survey(site)
     labels = truth.of(ids).numpy()
-    sheet, draw = _paper(site, rows=len(site.classes), columns=columns, labels=_LABELS)
-    for number, name in enumerate(site.classes):
+    rows = list(enumerate(site.classes))
+    if site.unlabelled:
+        rows.append((UNKNOWN["classification"], "unlabelled"))
+    sheet, draw = _paper(site, rows=len(rows), columns=columns, labels=_LABELS)
+    for place, (number, name) in enumerate(rows):
         members = ids[labels == number]
-        top = _TITLE + _MARGIN + number * (_TILE + _GAP)
+        top = _TITLE + _MARGIN + place * (_TILE + _GAP)
         draw.text((_MARGIN, top + _TILE // 2 - 18), name, fill=_INK, font=_font(17))
         count = f"{len(members)} ({len(members) / len(ids):.0%})"
         draw.text((_MARGIN, top + _TILE // 2 + 4), count, fill=_FAINT, font=_font(14))
@@ -61,13 +64,17 @@ def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
 def _by_mask(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
     pairs = 4
     chosen = _spread(_survey(site), pairs * columns)
-    sheet, _ = _paper(site, rows=2 * pairs, columns=columns, labels=0)
+    sheet, draw = _paper(site, rows=2 * pairs, columns=columns, labels=0)
     tiles, masks = _tiles(site, chosen), truth.of(chosen).numpy()
     for place, (tile, mask) in enumerate(zip(tiles, masks, strict=True)):
         row, column = divmod(place, columns)
         left, top = _MARGIN + column * (_TILE + _GAP), _TITLE + _MARGIN + 2 * row * (_TILE + _GAP)
         sheet.paste(tile, (left, top))
-        sheet.paste(_outlined(tile, mask, len(site.classes)), (left, top + _TILE + _GAP // 2))
+        below = (left, top + _TILE + _GAP // 2)
+        if mask[0, 0] == UNKNOWN["segmentation"]:
+            draw.text((below[0] + _GAP, below[1] + _TILE // 2 - 8), "unlabelled", fill=_FAINT, font=_font(14))
+        else:
+            sheet.paste(_outlined(tile, mask, len(site.classes)), below)
     return sheet
 
 

@@ -15,11 +15,12 @@ RESTING = b"rest"
 """The split of samples that take no part: asked for by no one, found by no name."""
 
 
-def held_out(table: SampleTable, share: float) -> SampleTable:
+def held_out(table: SampleTable, share: float, *, labelled_only: bool = False) -> SampleTable:
     """The table with a share of the training part as its test part; the test part itself rests.
 
     All samples of a patient (case, lesion, group of like frames) stay together. Patients are taken in the order of
-    a hash of their names until the fold holds at least `share` of the samples: the same fold in every run.
+    a hash of their names until the fold holds at least `share` of the samples: the same fold in every run. With
+    `labelled_only` a sample of theirs that nobody has labelled rests, as nothing can be judged by it.
 
     Raises:
         FealError: the site would be left without a training sample.
@@ -38,6 +39,8 @@ def held_out(table: SampleTable, share: float) -> SampleTable:
         )
     split: NDArray[np.bytes_] = np.where(train, b"train", RESTING)
     split[np.flatnonzero(train)[chosen[members]]] = b"test"
+    if labelled_only:
+        split[(split == b"test") & ~table.columns["given"]] = RESTING
     return replace(table, columns={**table.columns, "split": split})
 
 

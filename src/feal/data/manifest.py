@@ -29,6 +29,13 @@ class SiteRecord:
 
     samples: int
     checksums: Mapping[str, str]
+    unlabelled: int = 0
+    """How many of the training samples nobody has labelled."""
+
+    def content(self) -> dict[str, Any]:
+        """The line as the manifest holds it."""
+        content: dict[str, Any] = {"samples": self.samples, "checksums": dict(self.checksums)}
+        return content | ({"unlabelled": self.unlabelled} if self.unlabelled else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +65,7 @@ class Manifest:
             "height": self.height,
             "width": self.width,
             "dtype": self.dtype,
-            "sites": {
-                name: {"samples": record.samples, "checksums": dict(record.checksums)}
-                for name, record in self.sites.items()
-            },
+            "sites": {name: record.content() for name, record in self.sites.items()},
             "source": dict(self.source),
         }
         if self.regions:
@@ -150,7 +154,9 @@ def _decode(data: bytes, path: Path) -> Manifest:
 
 
 def _record(entry: Mapping[str, Any]) -> SiteRecord:
-    return SiteRecord(samples=entry["samples"], checksums=dict(entry["checksums"]))
+    return SiteRecord(
+        samples=entry["samples"], checksums=dict(entry["checksums"]), unlabelled=entry.get("unlabelled", 0)
+    )
 
 
 def _problem_of_classes(classes: tuple[object, ...]) -> str | None:
@@ -178,6 +184,8 @@ def _problem_of_size(value: object) -> str | None:
 def _problem_of_record(record: SiteRecord) -> str | None:
     if not _is_count(record.samples):
         return "must hold at least one sample"
+    if record.unlabelled != 0 and not (_is_count(record.unlabelled) and record.unlabelled <= record.samples):
+        return "has an impossible number of unlabelled samples"
     for file, checksum in record.checksums.items():
         if Path(file).is_absolute() or ".." in Path(file).parts or not isinstance(checksum, str):
             return f"has an impossible entry for the file {file!r}"

@@ -41,8 +41,10 @@ class PreparedSite:
         self.task: Task = manifest.task
         self.classes = manifest.classes
         self.shape = (manifest.channels, manifest.height, manifest.width)
+self.unlabelled = record.unlabelled
+        """How many of the training samples nobody has labelled."""
         table = open_samples(self.folder / FOLDER, site=name, samples=record.samples)
-        self._table = table if validation is None else held_out(table, validation)
+        self._table = table if validation is None else held_out(table, validation, labelled_only=self.unlabelled > 0)
         self._dtype = manifest.dtype
         self._images = StoredArray(
             self.folder / IMAGES, shape=(record.samples, *self.shape), kinds=(manifest.dtype,)

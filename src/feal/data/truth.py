@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from feal.data.samples import Rows, Texts
 from feal.errors import FealError
 
 TRUTH = "truth.npy"
+UNKNOWN = {"classification": -1, "segmentation": 255}
+"""What stands where nobody gave a label: as the class, or at every pixel of the mask."""
 
 _KINDS = ("uint8", "int16", "int64")
 _CHUNK = 16 * 2**20
@@ -37,19 +39,50 @@ class Truth:
             values = values.astype(np.int64)
         return torch.from_numpy(values)
 
+    def known(self, ids: Sequence[str] | Texts) -> NDArray[np.bool_]:
+        """Whether somebody has labelled each of these samples."""
+        rows = self.site.rows(ids)
+        if not self.site.unlabelled:
+            return np.ones(len(rows), dtype=np.bool_)
+        # One pixel tells: no class has this number.
+        first = self._stored.array.reshape(len(self.site), -1)[:, 0][rows]
+        known: NDArray[np.bool_] = first != UNKNOWN[self.site.task]
+        return known
+
     def check(self) -> None:
-        """Raise a `FealError` naming the first sample with a value outside 0..C-1; masks never pile up."""
+        """Raise a `FealError` naming the first sample with a value outside 0..C-1; masks never pile up.
+
+        Training samples that the manifest calls unlabelled may hold `UNKNOWN`, and only they.
+        """
+        known = np.ones(len(self.site), dtype=np.bool_)
+        if self.site.unlabelled:
+            train = self.site.ids("train")
+            known[self.site.rows(train)] = self.known(train)
+        if int((~known).sum()) != self.site.unlabelled:
+            raise FealError(
+                f"Site '{self.site.name}' has {int((~known).sum())} training samples without a label where the "
+                f"manifest says {self.site.unlabelled}: prepare the data set again."
+            )
+        for rows, values in self.parts():
+            self._check_part(rows, values, known[rows])
+
+    def parts(self) -> Iterator[tuple[Rows, NDArray[np.integer]]]:
+        """All rows and their values [b, ...], a few megabytes at a time."""
         size = int(np.prod(self._stored.array.shape[1:])) * self._stored.array.itemsize
         step = max(1, _CHUNK // size)
         for start in range(0, len(self.site), step):
             rows = np.arange(start, min(start + step, len(self.site)), dtype=np.int64)
-            self._check_part(rows, self._stored.read(rows).reshape(len(rows), -1))
+            yield rows, self._stored.read(rows)
 
-    def _check_part(self, rows: Rows, values: NDArray[np.integer]) -> None:
-        bad = outside(values, len(self.site.classes))
+    def _check_part(self, rows: Rows, values: NDArray[np.integer], known: NDArray[np.bool_]) -> None:
+        values = values.reshape(len(rows), -1)
+        # A value that is the same unknown everywhere is no class, but right.
+        strange = ~known & (values != UNKNOWN[self.site.task]).any(axis=1)
+        checked = known | strange
+        bad = outside(values[checked], len(self.site.classes))
         if bad is not None:
             sample, value = bad
-            name = self.site.id_at(int(rows[sample]))
+            name = self.site.id_at(int(rows[checked][sample]))
             raise out_of_range(value, sample=name, site=self.site.name, classes=self.site.classes)
 
 

@@ -17,7 +17,7 @@ from feal.data.arrays import ArrayWriter
 from feal.data.manifest import FILE, Manifest, SiteRecord, check_name
 from feal.data.prepared import IMAGES, file_checksum, open_prepared
 from feal.data.samples import COLUMNS, FOLDER, no_training_sample, write_samples
-from feal.data.truth import TRUTH, out_of_range, outside
+from feal.data.truth import TRUTH, UNKNOWN, out_of_range, outside
 from feal.errors import FealError
 from feal.files import unwritable, write_bytes
 from feal.settings import Task
@@ -32,6 +32,7 @@ class SiteWriter:
         self._folder = folder
         self._manifest = manifest
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self._unlabelled = 0
         size = (manifest.height, manifest.width)
         self._images = ArrayWriter(folder / IMAGES, row=(manifest.channels, *size), dtype=manifest.dtype)
         labels = manifest.task == "classification"
@@ -47,16 +48,24 @@ class SiteWriter:
         patients: Sequence[str] | None = None,
         given: Sequence[bool] | None = None,
         sources: Sequence[str] | None = None,
+        labelled: Sequence[bool] | None = None,
     ) -> None:
         """Add b samples: images [b, C, H, W] of the set's type, truth as labels [b] or masks [b, H, W].
 
         Without `patients` every sample is a patient of its own, without `given` none is labelled at first.
+        Where `labelled` says that nobody has labelled a training sample, its truth is replaced by `UNKNOWN`.
 
         Raises:
-            FealError: another shape or type than the set's, a class out of range, a pixel that is not finite.
+            FealError: another shape or type than the set's, a class out of range, a pixel that is not finite, a
+                test sample without a label.
         """
         self._check_images(ids, images)
-        self._check_truth(ids, truth)
+        if labelled is not None and not all(labelled):
+            self._check_unlabelled(ids, splits, labelled)
+            truth = truth.copy()
+            truth[~np.asarray(labelled)] = UNKNOWN[self._manifest.task]
+            self._unlabelled += len(ids) - sum(labelled)
+        self._check_truth(ids, truth, np.ones(len(ids), np.bool_) if labelled is None else np.asarray(labelled))
         added: dict[str, Sequence[Any]] = {
             "id": ids,
             "split": splits,
@@ -90,6 +99,7 @@ class SiteWriter:
         _sync_folder(self._folder)
         return SiteRecord(
             samples=self._images.rows,
+            unlabelled=self._unlabelled,
             checksums={path.relative_to(self._folder).as_posix(): file_checksum(path) for path in files},
         )
 
@@ -107,17 +117,25 @@ class SiteWriter:
                 "mend the image or leave it out."
             )
 
-    def _check_truth(self, ids: Sequence[str], truth: NDArray[np.integer]) -> None:
+    def _check_unlabelled(self, ids: Sequence[str], splits: Sequence[str], labelled: Sequence[bool]) -> None:
+        for sample, split, known in zip(ids, splits, labelled, strict=True):
+            if not known and split == "test":
+                raise FealError(
+                    f"The test sample '{sample}' of site '{self.name}' has no label: label it or leave it out."
+                )
+
+    def _check_truth(self, ids: Sequence[str], truth: NDArray[np.integer], known: NDArray[np.bool_]) -> None:
         expected = (len(ids), *self._truth.row)
         if truth.shape != expected or truth.dtype.kind not in "iu":
             raise FealError(
                 f"Labels or masks of site '{self.name}' are {truth.dtype} of shape {truth.shape}, but whole "
                 f"numbers of shape {expected} are needed: convert them before writing."
             )
-        bad = outside(truth, len(self._manifest.classes))
+        bad = outside(truth[known], len(self._manifest.classes))
         if bad is not None:
             sample, value = bad
-            raise out_of_range(value, sample=ids[sample], site=self.name, classes=self._manifest.classes)
+            name = ids[int(np.flatnonzero(known)[sample])]
+            raise out_of_range(value, sample=name, site=self.name, classes=self._manifest.classes)
 
 
 class PreparedWriter:
@@ -208,15 +226,23 @@ class PreparedWriter:
         problem = Manifest(**self._facts, sites=any_site).problem()
         if problem:
             raise FealError(f"The data set {self.root} cannot be written, {problem}: correct it and repeat.")
-        taken = self.root.is_file() or (self.root.is_dir() and any(self.root.iterdir()))
-        if taken and not (self.root / FILE).is_file():
-            raise FealError(f"{self.root} exists and is no prepared data set: choose another folder.")
+        check_place(self.root)
 
     def _check_same(self, manifest: Manifest) -> None:
         if open_prepared(self.root).manifest.encode() != manifest.encode():
-            raise FealError(
-                f"{self.root} holds another prepared data set already: remove it or choose another folder."
-            )
+            raise other_set(self.root)
+
+
+def check_place(root: Path) -> None:
+    """Raise a `FealError` if a prepared data set cannot be put there since something else is there."""
+    taken = root.is_file() or (root.is_dir() and any(root.iterdir()))
+    if taken and not (root / FILE).is_file():
+        raise FealError(f"{root} exists and is no prepared data set: choose another folder.")
+
+
+def other_set(root: Path) -> FealError:
+    """The error for a place that another data set has."""
+    return FealError(f"{root} holds another prepared data set already: remove it or choose another folder.")
 
 
 def _sync_folder(folder: Path) -> None:

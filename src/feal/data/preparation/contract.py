@@ -64,7 +64,14 @@ class Scan:
 
 
 class UnfitError(Exception):
-    """A draft cannot be decoded; the message is the problem, as a finding words it."""
+    """A draft cannot be decoded; the message is the problem, as a finding words it.
+
+    `file` is the one at fault where that is not the draft's image.
+    """
+
+    def __init__(self, problem: str, *, file: Path | None = None) -> None:
+        super().__init__(problem)
+        self.file = file
 
 
 class Download(ABC):
@@ -78,6 +85,8 @@ class Download(ABC):
     classes: ClassVar[tuple[str, ...]]
     size: ClassVar[int]
     """Height and width in pixels, as in the paper."""
+    version: ClassVar[int] = 1
+    """To be raised when other pixels, labels or splits come of the same files."""
     channels: ClassVar[int] = 3
     dtype: ClassVar[str] = "uint8"
     regions: ClassVar[Mapping[str, tuple[int, ...]]] = {}

@@ -1,0 +1,64 @@
+"""What is wrong with a download, all of it at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from feal.data.preparation.contract import Draft, Finding
+from feal.errors import FealError
+
+
+class FindingsError(FealError):
+    """Files that cannot be used as they are; the command line shows `findings` as a table."""
+
+    def __init__(self, sentence: str, findings: Sequence[Finding]) -> None:
+        super().__init__(sentence)
+        self.findings = list(findings)
+
+
+def refused(folder: Path, findings: Sequence[Finding]) -> FindingsError:
+    """The error for a download with findings."""
+    first = findings[0]
+    things = "1 problem was" if len(findings) == 1 else f"{len(findings)} problems were"
+    return FindingsError(
+        f"{things} found in {folder} (the first: {first.file} {first.problem}): mend the files, "
+        "or go on without them by --skip-bad.",
+        findings,
+    )
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings by file, each once."""
+    return sorted(set(findings), key=lambda finding: (finding.file, finding.problem))
+
+
+def named(path: Path | str, folder: Path) -> str:
+    """A file as findings call it: below the download's folder where it lies there."""
+    path = Path(path)
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+
+
+def checked_drafts(drafts: Sequence[Draft], folder: Path) -> tuple[list[Draft], list[Finding]]:
+    """Drafts that can be told apart, and findings about the others."""
+    counts = Counter((draft.site, draft.id) for draft in drafts)
+    shipped = {draft.site for draft in drafts if draft.split is not None}
+    good, findings = [], []
+    for draft in drafts:
+        problem = None
+        if counts[draft.site, draft.id] > 1:
+            problem = f"has the id '{draft.id}' that another file of site {draft.site} has, too"
+        elif not _possible(draft.id) or not _possible(draft.group or "-"):
+            problem = "has an id or a patient that is not 1 to 400 printable characters"
+        elif draft.split is None and draft.site in shipped:
+            problem = "is on no side of the split that its site comes with"
+        if problem is None:
+            good.append(draft)
+        else:
+            findings.append(Finding(file=named(draft.image, folder), problem=problem))
+    return good, findings
+
+
+def _possible(text: str) -> bool:
+    return text.isprintable() and 0 < len(text) <= 400
