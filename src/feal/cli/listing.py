@@ -13,6 +13,7 @@ from feal.annotation import ANNOTATORS
 from feal.cli.paper import show_paper
 from feal.config import ABOUT, preset_names, read_preset
 from feal.data import DATASETS
+from feal.data.preparation.downloads import DOWNLOADS
 from feal.errors import FealError, unknown
 from feal.federation.engines import ENGINES
 from feal.models import MODELS
@@ -30,7 +31,7 @@ def show_list(what: str, *, paper: bool = False) -> None:
     tables: dict[str, Callable[[], Table]] = {
         "strategies": _strategies,
         "presets": _presets,
-        "datasets": partial(_named, "data set", DATASETS),
+        "datasets": partial(_named, "data set", DOWNLOADS, DATASETS),
         "models": partial(_named, "model", MODELS),
         "engines": partial(_named, "engine", ENGINES),
         "annotators": partial(_named, "annotator", ANNOTATORS),
@@ -60,8 +61,9 @@ def _presets() -> Table:
     return table
 
 
-def _named(kind: str, registry: Registry[Any]) -> Table:
+def _named(kind: str, *registries: Registry[Any]) -> Table:
     table = Table(kind, "what it is", box=None, header_style="bold")
-    for name in registry.names():
-        table.add_row(name, registry.summary(name))
+    for registry in registries:
+        for name in registry.names():
+            table.add_row(name, registry.summary(name))
     return table

@@ -1,4 +1,4 @@
-"""`feal data show`: contact sheets."""
+"""`feal data show` and `feal data check`: what a prepared data set holds, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -7,25 +7,67 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from feal.cli.tables import say
 from feal.config import parse
 from feal.config.overrides import build
-from feal.data import locate, open_prepared
+from feal.data import PreparedSet, locate, open_prepared
+from feal.data.checking import class_counts, problems
 from feal.data.contact_sheet import contact_sheet
+from feal.data.preparation.contract import Finding
+from feal.data.preparation.findings import FindingsError
 
 
 def show_dataset(dataset: str, overrides: Sequence[str], out: Path) -> None:
-    """Write a contact sheet for every site and print how many samples each has."""
+    """Write a contact sheet for every site and print its samples by split and class."""
     options = {f"synthetic.{key.removeprefix('synthetic.')}": value for key, value in parse(overrides).items()}
     settings = build({"dataset": dataset, "model": "any", **options}, source="the command line")
     data = open_prepared(locate(dataset, data=settings.data, synthetic=settings.synthetic.model_dump()))
-    table = Table("site", box=None, header_style="bold")
-    for heading in ("train", "test", "contact sheet"):
-        table.add_column(heading, justify="left" if heading == "contact sheet" else "right", overflow="fold")
+    for name in data.sites:
+        contact_sheet(data.site(name), out / f"{name}.png")
+    console = Console()
+    say(console, f"{data.name}: {data.task}, {', '.join(data.classes)}")
+    console.print(counts_table(data))
+    for name in data.sites:
+        say(console, str(out / f"{name}.png"))
+
+
+def check_dataset(root: Path) -> None:
+    """Verify a prepared data set and print its counts, or everything that is wrong with it."""
+    data = open_prepared(root)
+    found = [Finding(file=str(path.relative_to(data.root)), problem=problem) for path, problem in problems(data)]
+    if found:
+        first = f"{found[0].file}: {found[0].problem}"
+        raise FindingsError(
+            f"{root} is not as it was prepared, {len(found)} problems (the first: {first}): copy it again or "
+            "prepare it again.",
+            found,
+        )
+    console = Console()
+    console.print(counts_table(data))
+    say(console, f"{root} is whole: {len(data.sites)} sites, every file as it was prepared.")
+
+
+def counts_table(data: PreparedSet) -> Table:
+    """Samples by site, split and class; in segmentation, samples whose mask shows a class."""
+    table = Table("site", "split", box=None, header_style="bold")
+    unlabelled = any(data.site(name).unlabelled for name in data.sites)
+    for heading in ("samples", *data.classes, *(["unlabelled"] if unlabelled else [])):
+        table.add_column(heading, justify="right", overflow="fold")
     for name in data.sites:
         site = data.site(name)
-        path = out / f"{name}.png"
-        contact_sheet(site, path)
-        table.add_row(name, str(len(site.ids("train"))), str(len(site.ids("test"))), str(path))
-    Console().print(f"{data.name}: {data.task}, {', '.join(data.classes)}", markup=False, soft_wrap=True)
-    Console().print(table)
+        for split, counts in class_counts(site).items():
+            cells = [len(site.ids(split)), *(counts if unlabelled else counts[:-1]).tolist()]
+            table.add_row(name if split == "train" else "", split, *map(str, cells))
+    return table
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Files and what is wrong with them."""
+    table = Table(box=None, header_style="bold")
+    for heading in ("file", "problem"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        table.add_row(Text(finding.file), Text(finding.problem))
+    return table

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from feal.cli.screen import PLAIN_INTERVAL
+from feal.cli.bars import Bar
 from feal.cli.tables import command, number, say
 from feal.experiment.folder import free_folder
 from feal.inference import Audience, Format, Predicted, TrainedModel, export, open_trained, predict_folder
@@ -46,43 +43,16 @@ def export_model(model_folder: Path, *, out: Path | None, format: Format, round:
     say(console, f"Use it with: {command('predict', out, '--images', 'FOLDER')}")
 
 
-class _Bar(Audience):
-    """A bar on a terminal, a line now and then elsewhere."""
+class _Bar(Bar, Audience):
+    """Pictures as they are looked at, and those that could not be."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._spoke = time.monotonic()
-        self._progress = Progress(
-            TextColumn("looking at pictures"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=None)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-        if isinstance(error, KeyboardInterrupt):
-            say(self._console, "Interrupted: no predictions were written, and the run is as it was.")
+    interrupted = "Interrupted: no predictions were written, and the run is as it was."
 
     def looked(self, done: int, total: int) -> None:
-        self._progress.update(self._task, completed=done, total=total)
-        if not self._console.is_terminal and time.monotonic() - self._spoke >= PLAIN_INTERVAL:
-            self._spoke = time.monotonic()
-            say(self._console, f"{done} of {total} pictures")
+        self.moved("looking at pictures", done, total)
 
     def left_out(self, sentence: str) -> None:
-        say(self._console, f"Left out: {sentence}", style="yellow")
+        say(self.console, f"Left out: {sentence}", style="yellow")
 
 
 def _described(model: TrainedModel) -> str:

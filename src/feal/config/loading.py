@@ -13,6 +13,7 @@ from feal.annotation import ANNOTATORS
 from feal.config.catalogue import ABOUT, read_preset
 from feal.config.overrides import build
 from feal.data import DATASETS
+from feal.data.datasets import is_named, no_such_dataset
 from feal.errors import FealError
 from feal.federation.engines import ENGINES
 from feal.models import MODELS
@@ -67,8 +68,8 @@ def _with_known_names(settings: Settings) -> Settings:
     MODELS.get(settings.model)
     ENGINES.get(settings.engine)
     ANNOTATORS.get(settings.annotator)
-    if settings.dataset not in DATASETS.names() and not _is_folder(settings.dataset):
-        DATASETS.get(settings.dataset)
+    if not is_named(settings.dataset, data=settings.data) and not _is_folder(settings.dataset):
+        raise no_such_dataset(settings.dataset)
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
     return _with_whole_paths(settings)
@@ -76,7 +77,7 @@ def _with_known_names(settings: Settings) -> Settings:
 
 def _with_whole_paths(settings: Settings) -> Settings:
     """A run may be resumed from another folder than it was started in."""
-    named = settings.dataset in DATASETS.names()
+    named = is_named(settings.dataset, data=settings.data)
     dataset = settings.dataset if named else str(Path(settings.dataset).resolve())
     data = settings.data if settings.data is None else str(Path(settings.data).expanduser().resolve())
     return settings.model_copy(update={"dataset": dataset, "data": data})

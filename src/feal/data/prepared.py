@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,12 @@ class PreparedSite:
         self.task: Task = manifest.task
         self.classes = manifest.classes
         self.shape = (manifest.channels, manifest.height, manifest.width)
-self.unlabelled = record.unlabelled
+        self.unlabelled = record.unlabelled
         """How many of the training samples nobody has labelled."""
         table = open_samples(self.folder / FOLDER, site=name, samples=record.samples)
-        self._table = table if validation is None else held_out(table, validation, labelled_only=self.unlabelled > 0)
+        if validation is not None:
+            table = held_out(table, validation, labelled_only=self.unlabelled > 0)
+        self._table = table
         self._dtype = manifest.dtype
         self._images = StoredArray(
             self.folder / IMAGES, shape=(record.samples, *self.shape), kinds=(manifest.dtype,)
@@ -178,13 +180,19 @@ def verify(root: Path | str) -> None:
     prepared = open_prepared(root)
     for name in prepared.sites:
         prepared.site(name)
-        for file, checksum in prepared.manifest.sites[name].checksums.items():
-            path = prepared.root / name / file
-            if not path.is_file() or file_checksum(path) != checksum:
-                raise FealError(
-                    f"The file {path} is not the one that was prepared (missing, or its checksum differs): "
-                    "copy it again or prepare the data set again."
-                )
+        for path in altered_files(prepared, name):
+            raise FealError(
+                f"The file {path} is not the one that was prepared (missing, or its checksum differs): "
+                "copy it again or prepare the data set again."
+            )
+
+
+def altered_files(prepared: PreparedSet, site: str) -> Iterator[Path]:
+    """The files of a site that are missing or whose content differs from the manifest's checksum."""
+    for file, checksum in prepared.manifest.sites[site].checksums.items():
+        path = prepared.root / site / file
+        if not path.is_file() or file_checksum(path) != checksum:
+            yield path
 
 
 def file_checksum(path: Path) -> str:

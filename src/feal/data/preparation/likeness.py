@@ -108,7 +108,7 @@ def _masks() -> Iterator[np.uint64]:
 
 
 def _near_by(keys: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> Pairs:
-    """Pairs of equal keys and near hashes, which are sorted; among many equal keys those that are near in order."""
+    """Pairs of equal keys and near hashes, which are sorted; among many equal keys, those near in order."""
     order = np.argsort(keys, kind="stable")
     keys, hashes = keys[order], hashes[order]
     found = [np.empty((0, 2), dtype=np.int64)]

@@ -1,0 +1,117 @@
+"""Pictures of one's own by a table: CSV with a line a picture."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from feal.data.preparation.contract import Finding
+from feal.data.preparation.findings import named
+from feal.data.preparation.own_layout import Layout, Own, stem
+from feal.data.preparation.splitting import both_sides
+from feal.data.samples import SPLITS
+from feal.errors import FealError
+
+_NEEDED, _OPTIONAL = ("site", "image"), ("label", "mask", "patient", "split")
+
+
+def table_in(folder: Path) -> Path | None:
+    """The one CSV in a folder that names sites and images; None if there is none.
+
+    Raises:
+        FealError: there are several.
+    """
+    tables = [path for path in sorted(folder.glob("*.csv")) if set(_NEEDED) <= set(_header(path))]
+    if len(tables) > 1:
+        raise FealError(f"{folder} holds {len(tables)} tables of pictures: name the one that is meant by --csv.")
+    return tables[0] if tables else None
+
+
+def from_table(path: Path, folder: Path) -> Layout:
+    """Pictures by a CSV with the columns site and image, and label or mask, patient, split where they are known.
+
+    Paths are below `folder`; a line without label and mask is unlabelled.
+
+    Raises:
+        FealError: it cannot be read, or lacks a column.
+    """
+    missing = [name for name in _NEEDED if name not in _header(path)]
+    if missing:
+        raise FealError(
+            f"The table {path} has no column {' and '.join(missing)}: its first line names the columns."
+        )
+    good, findings = [], []
+    for number, line in _lines(path):
+        problem = _problem_of(line)
+        if problem:
+            findings.append(Finding(file=f"{path.name} line {number}", problem=problem))
+        else:
+            good.append(_by_line(line, folder))
+    torn = _torn_patients(good)
+    findings += [
+        Finding(
+            file=named(one.image, folder),
+            problem=f"is of patient {one.patient}, who is on both sides of the split",
+        )
+        for one in good
+        if (one.site, one.patient) in torn
+    ]
+    return Layout([one for one in good if (one.site, one.patient) not in torn], findings)
+
+
+def _header(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            line = file.readline()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FealError(f"The table {path} cannot be read ({error}): save it as CSV in UTF-8.") from None
+    return [name.strip().lower() for name in next(csv.reader([line], delimiter=_delimiter(line)), [])]
+
+
+def _delimiter(line: str) -> str:
+    return max(",;\t", key=line.count)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    columns = _header(path)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=_delimiter(file.readline()))
+        try:
+            for number, cells in enumerate(reader, start=2):
+                if any(cell.strip() for cell in cells):
+                    yield number, dict(zip(columns, (cell.strip() for cell in cells), strict=False))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise FealError(f"The table {path} cannot be read ({error}): save it as CSV in UTF-8.") from None
+
+
+def _problem_of(line: Mapping[str, str]) -> str | None:
+    for column in _NEEDED:
+        if not line.get(column):
+            return f"names no {column}"
+    if line.get("split", "") not in ("", *SPLITS):
+        return f"has the split '{line['split']}': it is train, test or left out"
+    return None
+
+
+def _by_line(line: Mapping[str, str], folder: Path) -> Own:
+    known = {column: line.get(column) or None for column in _OPTIONAL}
+    image = Path(line["image"])
+    return Own(
+        site=line["site"],
+        id=(image.name if image.is_absolute() else image.with_name(stem(image)).as_posix()),
+        image=folder / image,
+        label=known["label"],
+        mask=folder / known["mask"] if known["mask"] else None,
+        patient=known["patient"],
+        split="train" if known["split"] == "train" else "test" if known["split"] else None,
+    )
+
+
+def _torn_patients(pictures: Sequence[Own]) -> set[tuple[str, str | None]]:
+    torn: set[tuple[str, str | None]] = set()
+    for site in {one.site for one in pictures}:
+        sided = [one for one in pictures if one.site == site and one.patient and one.split]
+        both = both_sides([str(one.patient) for one in sided], [str(one.split) for one in sided])
+        torn |= {(site, patient) for patient in both}
+    return torn
