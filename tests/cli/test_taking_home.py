@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from feal.cli import taking_home
+from feal.cli import bars
 from feal.inference import export
 from tests.command import Command
 from tests.trained import made_up
@@ -26,7 +26,7 @@ def test_predict_says_what_came_out_and_where_it_lies(command: Command, place: P
     (place / "pictures" / "bad.png").write_bytes(b"nothing")
     ended = command("predict", "blocks", "--images", "pictures")
     assert ended.code == 0, ended.err
-    assert "Left out: pictures/bad.png could not be read" in ended.out
+    assert "Left out: pictures/bad.png cannot be read" in ended.out
     assert "3 pictures predicted, 1 left out: predictions/blocks/predictions.csv" in ended.out
     assert "mean epistemic" in ended.out
     assert "\x1b" not in ended.out
@@ -46,8 +46,8 @@ def test_segmentation_names_its_folders(command: Command, place: Path) -> None:
 def test_a_long_prediction_speaks_now_and_then(
     command: Command, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taking_home, "PLAIN_INTERVAL", 0.0)
-    assert "2 of 3 pictures" in command("predict", "blocks", "--images", "pictures").out
+    monkeypatch.setattr(bars, "PLAIN_INTERVAL", 0.0)
+    assert "looking at pictures: 2 of 3" in command("predict", "blocks", "--images", "pictures").out
 
 
 def test_export_names_its_files_and_the_next_command(command: Command, place: Path) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from feal.data.datasets import DATASETS, locate
+from feal.data.datasets import DATASETS, is_named, locate
+from feal.data.preparation.registry import DOWNLOADS
 from feal.data.prepared import open_prepared
 from feal.errors import FealError
 
@@ -70,3 +71,45 @@ def test_what_a_killed_drawing_left_is_swept(tmp_path: Path) -> None:
     root.rename(tmp_path / "aside")
     assert locate("synthetic-lesions", data=tmp_path, synthetic=SMALL) == root
     assert not left.exists()
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A data set that is known by name, prepared or not."""
+    monkeypatch.setattr(DOWNLOADS, "_entries", {"plain": object, **DOWNLOADS._entries})
+    return "plain"
+
+
+def test_a_download_is_looked_for_by_name(
+    plain: Path, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEAL_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(FealError) as nowhere:
+        locate(known)
+    for part in (
+        tmp_path / "data" / "plain",
+        tmp_path / "cache" / "feal" / "plain",
+        "feal data prepare plain --from",
+    ):
+        assert str(part) in str(nowhere.value)
+    assert locate(known, data=plain) == plain
+    assert locate(known, data=plain.parent) == plain
+    monkeypatch.setenv("FEAL_DATA", str(plain.parent))
+    assert locate(known) == plain
+    with pytest.raises(FealError, match=f"not prepared in {tmp_path / 'other'} and"):
+        locate(known, data=tmp_path / "other")
+
+
+def test_another_set_in_that_folder_is_not_taken(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DOWNLOADS, "_entries", {"fed-x": object})
+    with pytest.raises(FealError, match="The data set fed-x is not prepared in"):
+        locate("fed-x", data=plain)
+
+
+def test_a_set_of_ones_own_is_found_by_the_name_it_was_given(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEAL_DATA", str(plain.parent))
+    assert is_named("plain")
+    assert locate("plain") == plain
+    assert not is_named("elsewhere")
+    assert not is_named(str(plain))

@@ -164,7 +164,7 @@ def _floats(path: Path) -> None:
 )
 def test_what_cannot_be_read_is_named(write: object, said: str, tmp_path: Path) -> None:
     write(tmp_path / "one.tif")
-    with pytest.raises(FealError, match=f"one.tif could not be read .*{said}"):
+    with pytest.raises(FealError, match=f"one.tif .*{said}"):
         _read(tmp_path / "one.tif")
 
 

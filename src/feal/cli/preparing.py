@@ -89,7 +89,7 @@ def _download(name: str, source: Path, own: Own) -> Download:
         return own_pictures(source, task=own.task, name=called, table=own.table, classes=own.classes)
     if own != Own(task=None, name=None, table=None, classes=[]):
         raise FealError(
-            f"--task, --name, --csv and --classes are for `{FOLDER}`, and {short_name(name)} knows its own."
+            f"{short_name(name)} takes no --task, --name, --csv or --classes: those are for `{FOLDER}`."
         )
     found = class_named(name, registry=DOWNLOADS, base=Download, derive="feal.data.preparation.Download")
     return found()
@@ -101,11 +101,7 @@ def _tell(console: Console, source: Mapping[str, Any]) -> None:
     for sentence in source["remarks"]:
         say(console, f"Note: {sentence}", style="yellow")
     for site, count in source["repeats"].items():
-        say(
-            console,
-            f"Note: site {site} has {count} pixel-identical repeats of other pictures of its own.",
-            style="yellow",
-        )
+        say(console, f"Note: {count} pictures of site {site} repeat others of it pixel by pixel.", style="yellow")
     if source["left_out"]:
         say(console, f"\nLeft out, {len(source['left_out'])} findings (also in the manifest):", style="yellow")
         console.print(findings_table([Finding(**finding) for finding in source["left_out"]]))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
+from feal.data.preparation.contract import UnfitError
+from feal.data.preparation.decoding import PICTURES, upright
 from feal.data.prepared import scaled
 from feal.errors import FealError
 from feal.inference.facts import Input
 
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
 _MODES = {1: "L", 3: "RGB"}
 
 
@@ -44,7 +44,7 @@ def find_pictures(folder: Path) -> list[str]:
         relative = Path(place).relative_to(folder)
         found += [(relative / name).as_posix() for name in files if _is_picture(name)]
     if not found:
-        raise FealError(f"There is no picture in {folder} or below it: looked for {', '.join(EXTENSIONS)}.")
+        raise FealError(f"There is no picture in {folder} or below it: looked for {', '.join(PICTURES)}.")
     return sorted(found)
 
 
@@ -72,17 +72,11 @@ def read_picture(path: Path, size: Input) -> Picture:
         FealError: it cannot be decoded, has several pages, or values of no known range; one sentence names it.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(path) as file:
-                pages = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
-                picture = ImageOps.exif_transpose(file)
-    except Exception as error:  # decoders raise whatever they like on a broken file
-        raise _unreadable(path, f"{type(error).__name__}: {error}".splitlines()[0]) from error
-    if pages > 1:
-        raise _unreadable(path, f"it has {pages} pages, save the one that is meant")
+        picture = upright(path)
+    except UnfitError as error:
+        raise FealError(f"{path} {error}.") from error
     if picture.mode in ("I", "F"):
-        raise _unreadable(path, "its 32-bit values have no known range, save it with 8 or 16 bits")
+        raise FealError(f"{path} has 32-bit values of no known range: save it with 8 or 16 bits.")
     stored = _planes(picture, (size.width, size.height), channels=size.channels)
     return Picture(scaled(stored), picture.width, picture.height)
 
@@ -103,8 +97,4 @@ def _resized(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _is_picture(name: str) -> bool:
-    return not name.startswith(".") and name.lower().endswith(EXTENSIONS)
-
-
-def _unreadable(path: Path, why: str) -> FealError:
-    return FealError(f"{path} could not be read ({why}).")
+    return not name.startswith(".") and name.lower().endswith(PICTURES)

@@ -24,6 +24,9 @@ from feal.files import locked, read_json, unwritable, write_json
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
 
+_FORMAT = 1
+"""To be raised when another split or another set comes of the same decoded pictures."""
+
 STAMP = "prepared-from.json"
 """Beside the manifest: which files, as they were, the set was made from."""
 
@@ -121,7 +124,7 @@ class _Job:
 
     def _inputs(self, *, times: bool) -> str:
         files = [[*inputs(draft, times=times), draft.group, draft.split] for draft in self.drafts]
-        return digest([identity(self.download), self.size, files])
+        return digest([_FORMAT, identity(self.download), self.size, files])
 
     def _decode(self, parts: Sequence[Chunk], processes: int) -> None:
         done = 0

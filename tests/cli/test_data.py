@@ -1,0 +1,145 @@
+"""`feal data prepare`, `check` and `show` as a person types them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.command import Command
+
+OWN = """
+from feal.data.preparation import Download, Draft, Piece, Scan
+from feal.data.preparation.decoding import colour, letterboxed, picture
+
+
+class Mine(Download):
+    name = "mine"
+    task = "classification"
+    classes = ("a", "b")
+    size = 32
+
+    def scan(self, folder):
+        files = sorted(folder.rglob("*.png"))
+        labels = ["ab".index(file.parent.name) for file in files]
+        drafts = [Draft(site="alder", id=f.stem, image=f, label=n) for f, n in zip(files, labels)]
+        return Scan(drafts=drafts)
+
+    def read(self, draft, *, size):
+        image = letterboxed(colour(picture(draft.image)), size, nearest=False)
+        return [Piece(id=draft.id, image=image.transpose(2, 0, 1), truth=draft.label)]
+"""
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    for number in range(20):
+        path = tmp_path / "pictures" / ("alder", "birch")[number // 10] / "ab"[number % 2] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coarse = Image.fromarray(draw.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        coarse.resize((40, 40), Image.Resampling.BICUBIC).save(path)
+    return tmp_path / "pictures"
+
+
+def test_pictures_are_prepared_checked_and_shown(command: Command, pictures: Path) -> None:
+    words = (
+        "data",
+        "prepare",
+        "folder",
+        "--from",
+        pictures,
+        "--task",
+        "classification",
+        "--size",
+        32,
+        "--to",
+        "to",
+    )
+    first = command(*words, "--name", "mine", "--processes", 1)
+    assert first.code == 0, first.err
+    assert "is prepared" in first.out
+    assert "feal data show to" in first.out
+    again = command(*words, "--name", "mine")
+    assert "was prepared already, from the same files: nothing was done" in again.out
+    checked = command("data", "check", "to")
+    assert checked.code == 0
+    assert "to is whole: 2 sites" in checked.out
+    shown = command("data", "show", "to", "--out", "sheets")
+    assert shown.code == 0
+    rows = [line.split() for line in shown.out.splitlines()]
+    assert ["site", "split", "samples", "a", "b"] in rows
+    assert next(row for row in rows if row[:2] == ["alder", "train"])[2] == "8"
+    assert sorted(path.name for path in Path("sheets").iterdir()) == ["alder.png", "birch.png"]
+
+
+def test_findings_are_a_table_and_exit_code_2(command: Command, pictures: Path) -> None:
+    bad = pictures / "alder" / "a" / "00.png"
+    bad.write_bytes(b"[bold]none")
+    words = (
+        "data",
+        "prepare",
+        "folder",
+        "--from",
+        pictures,
+        "--task",
+        "classification",
+        "--size",
+        32,
+        "--to",
+        "to",
+    )
+    ended = command(*words, "--processes", 1)
+    assert ended.code == 2
+    assert "alder/a/00.png" in ended.out
+    assert ended.err.startswith("Error: 1 problem was found in")
+    assert "--skip-bad" in ended.err
+    assert not Path("to").exists()
+    without = command(*words, "--processes", 1, "--skip-bad")
+    assert without.code == 0, without.err
+    assert "Left out, 1 findings" in without.out
+    assert json.loads(Path("to/manifest.json").read_text())["source"]["left_out"][0]["file"] == "alder/a/00.png"
+
+
+def test_a_damaged_set(command: Command, pictures: Path) -> None:
+    command(
+        "data", "prepare", "folder", "--from", pictures, "--task", "classification", "--size", 32, "--to", "to"
+    )
+    stored = np.load("to/alder/images.npy", mmap_mode="r+")
+    stored[0, 0, 0, 0] ^= 1
+    stored.flush()
+    Path("to/birch/truth.npy").unlink()
+    ended = command("data", "check", "to")
+    assert ended.code == 2
+    for part in ("alder/images.npy", "birch/truth.npy", "is missing", "differs from its checksum"):
+        assert part in " ".join(ended.out.split())
+    assert "is not as it was prepared, 3 problems" in ended.err
+
+
+@pytest.mark.slow
+def test_a_class_of_ones_own_also_in_processes(
+    command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feal.data.preparation.chunks._DRAFTS", 6)
+    Path("my_set.py").write_text(OWN)
+    ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--processes", 2)
+    assert ended.code == 0, ended.err
+    assert "mine: classification, 3 x 32 x 32" in ended.out
+
+
+def test_mistakes(command: Command, pictures: Path) -> None:
+    Path("my_set.py").write_text(OWN)
+    for words, said in (
+        (("folder", "--from", pictures), "need a task: add --task"),
+        (("fed-isik", "--from", pictures), "There is no data set 'fed-isik'"),
+        (("my_set.py", "--from", pictures), "name the data set in it, too, as my_set.py:Class"),
+        (("my_set.py:Mime", "--from", pictures), "did you mean 'Mine'"),
+        (("my_set.py:Mine", "--from", pictures, "--task", "segmentation"), "Mine takes no --task"),
+        (("folder", "--from", "nowhere", "--task", "segmentation"), "There is no folder nowhere"),
+    ):
+        ended = command("data", "prepare", *words)
+        assert ended.code == 2
+        assert said in ended.err, ended.err
+    assert command("data", "check", pictures).code == 2

@@ -1,0 +1,68 @@
+"""A small download of this folder's own, whose every file a test may spoil."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from feal.data.preparation import Download, Draft, Finding, Piece, Scan, decoding
+
+
+def picture(number: int, *, height: int = 40, width: int = 40) -> np.ndarray:
+    """Blobs [H, W, 3] that differ from number to number, also for a hash."""
+    draw = np.random.default_rng(number)
+    coarse = Image.fromarray(draw.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+    return np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC))
+
+
+class Blobs(Download):
+    """`SITE/NUMBER.png` with `SITE/masks/NUMBER.png`: 0 background, 200 blob."""
+
+    name = "blobs"
+    task = "segmentation"
+    classes = ("background", "blob")
+    size = 32
+    regions: ClassVar = {"blob": (1,)}
+
+    def scan(self, folder: Path) -> Scan:
+        drafts, findings = [], []
+        for site in sorted(path for path in folder.iterdir() if path.is_dir()):
+            masks = {path.stem: path for path in (site / "masks").glob("*.png")}
+            for path in sorted(site.glob("*.png")):
+                mask = masks.pop(path.stem, None)
+                drafts.append(Draft(site=site.name, id=path.stem, image=path, mask=mask))
+            findings += [
+                Finding(file=str(path.relative_to(folder)), problem="has no image") for path in masks.values()
+            ]
+        return Scan(drafts=drafts, findings=findings, absent=["elm"], remarks=["Drawn by hand."])
+
+    def read(self, draft: Draft, *, size: int) -> list[Piece]:
+        image = decoding.colour(decoding.picture(draft.image))
+        if draft.mask is None:
+            raise decoding.UnfitError("has no mask")
+        mask = decoding.mask_values(draft.mask)
+        decoding.check_same_size(image, mask, file=draft.mask)
+        classes = decoding.mapped(mask, {0: 0, 200: 1}, file=draft.mask)
+        return [
+            Piece(
+                id=draft.id,
+                image=decoding.letterboxed(image, size, nearest=False).transpose(2, 0, 1),
+                truth=decoding.letterboxed(classes, size, nearest=True),
+            )
+        ]
+
+
+@pytest.fixture
+def download(tmp_path: Path) -> Path:
+    """Two sites of ten pictures, no two alike."""
+    root = tmp_path / "download"
+    for place, site in enumerate(("alder", "birch")):
+        (root / site / "masks").mkdir(parents=True)
+        for number in range(10):
+            pixels = picture(100 * place + number)
+            Image.fromarray(pixels).save(root / site / f"{number:02}.png")
+            mask = np.where(pixels[..., 0] > 127, 200, 0).astype(np.uint8)
+            Image.fromarray(mask).save(root / site / "masks" / f"{number:02}.png")
+    return root
