@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.command import Command
 from tests.paths import PROJECT
@@ -67,6 +69,26 @@ def test_a_page_of_commands(page: str, last: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr == ""
     assert last in done.stdout
+
+
+@pytest.mark.slow
+def test_the_page_about_data_sets(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for number in range(96):
+        site, kind = ("alder", "birch")[number % 2], ("benign", "malignant")[number // 2 % 2]
+        pixels = Image.fromarray(draw.integers(0, 256, (6, 6, 3), dtype=np.uint8)).resize((80, 70))
+        for name in (f"pictures/{site}/{kind}/{number}.png", f"flat/{site}-p{number // 6}-{kind}-{number}.png"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            pixels.save(tmp_path / name)
+    page = (PROJECT / "docs" / "add-a-dataset.md").read_text()
+    blocks = re.findall(r"```(\w*)\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "my_set.py").write_text(next(block for language, block in blocks if language == "python"))
+    commands = [block for language, block in blocks if not language]
+    assert commands[0].count("\n") == 5
+    done = _followed(commands, tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == ["alder.png", "birch.png"]
+    assert (tmp_path / "runs" / "my-set" / "summary.json").is_file()
 
 
 def _followed(commands: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

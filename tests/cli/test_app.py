@@ -90,7 +90,8 @@ def test_data_show_writes_a_sheet_for_each_site(command: Command, tmp_path: Path
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["run"], ["resume"], ["show"], ["labels"], ["predict"], ["export"], ["list"], ["data"], ["data", "show"]],
+    [[], ["run"], ["resume"], ["show"], ["labels"], ["predict"], ["export"], ["list"], ["data"]]
+    + [["data", what] for what in ("prepare", "check", "show")],
 )
 def test_help_has_examples_everywhere(command: Command, words: list[str]) -> None:
     helped = command(*words, "--help")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from feal.cli import bars
+from feal.cli import bars, taking_home
 from feal.inference import export
 from tests.command import Command
 from tests.trained import made_up
