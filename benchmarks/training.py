@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from feal.data import PreparedSite, open_truth
+from feal.data.samples import Rows
 from feal.data.transforms import augmented
 from feal.evidential import EvidentialCrossEntropy, EvidentialDice
 from feal.federation.objective import Objective
@@ -59,9 +60,9 @@ def bare_loop(case: Case, images: torch.Tensor, targets: torch.Tensor) -> None:
         optimizer.step()
 
 
-def site_loop(case: Case, site: PreparedSite, targets: torch.Tensor) -> None:
+def site_loop(case: Case, site: PreparedSite, targets: torch.Tensor, *, rows: Rows | None = None) -> None:
     """An epoch of the site's own loop, its checks and copies of weights and moments included."""
-    rows = site.rows(site.ids("train"))
+    rows = site.rows(site.ids("train")) if rows is None else rows
     train(
         case.network(),
         read=lambda batch: site.read(rows[batch.numpy()]).to(memory_format=torch.channels_last),

@@ -123,6 +123,7 @@ def test_a_class_of_ones_own_also_in_processes(
     command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("feal.data.preparation.chunks._DRAFTS", 6)
+    monkeypatch.setattr("feal.data.preparation.workers._WORTH", 0.0)
     Path("my_set.py").write_text(OWN)
     ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--processes", 2)
     assert ended.code == 0, ended.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -16,6 +17,10 @@ from feal.classes import load_file, own_file
 from feal.data.preparation.chunks import Chunk, decode
 from feal.data.preparation.contract import Download
 from feal.errors import FealError
+
+
+_WORTH = 15.0
+"""Seconds of decoding below which the start of processes, which import much, would take longer than they save."""
 
 
 def available() -> int:
@@ -34,7 +39,8 @@ def decoded(
     Raises:
         FealError: a process died.
     """
-    if processes <= 1 or sum(not chunk.done() for chunk in chunks) <= 1:
+    todo = [chunk for chunk in chunks if not chunk.done()]
+    if processes <= 1 or not _worth_it(download, todo, size=size, folder=folder):
         for chunk in chunks:
             if not chunk.done():
                 decode(download, chunk, size=size, folder=folder)
@@ -52,6 +58,15 @@ def decoded(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _worth_it(download: Download, todo: Sequence[Chunk], *, size: int, folder: Path) -> bool:
+    """Whether the work is long enough for processes to be started, by the time that its first chunk takes here."""
+    if len(todo) < 2:
+        return False
+    start = time.perf_counter()
+    decode(download, todo[0], size=size, folder=folder)
+    return (time.perf_counter() - start) * (len(todo) - 1) >= _WORTH
 
 
 def _in_order(

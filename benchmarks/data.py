@@ -1,0 +1,168 @@
+"""Prepared data: preparing with two processes, reading against decoding, and sites that no memory holds.
+
+Medians of interleaved repeats; preparing in wall-clock seconds, reading in CPU seconds of one thread; memory is
+measured in fresh processes, on arrays that are files with holes. Nothing is asserted.
+
+    python benchmarks/data.py [--quick] [--only preparing|reading|large]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from feal.data import PreparedSite, open_prepared
+from feal.data.preparation.decoding import colour, letterboxed, picture
+from feal.data.preparation.own import own_pictures
+from feal.data.preparation.preparing import prepare
+from feal.federation.pool import Pool
+from feal.federation.querying import select
+from feal.randomness import Address
+from feal.settings import Settings
+from holes import site_with_holes
+from measuring import Measured, afresh, in_megabytes, in_words, measured, medians, table
+from noise import Case
+from training import site_loop
+
+SIZE = 224
+BATCH = 32
+
+
+def draw_pictures(folder: Path, count: int) -> Path:
+    """Photographs of 1024 x 768 pixels at two sites, in two classes."""
+    draw = np.random.default_rng(0)
+    for number in range(count):
+        place = folder / f"site{number % 2}" / f"class{number // 2 % 2}"
+        place.mkdir(parents=True, exist_ok=True)
+        coarse = Image.fromarray(draw.integers(0, 256, (96, 128, 3), dtype=np.uint8))
+        coarse.resize((1024, 768), Image.Resampling.BICUBIC).save(place / f"{number:05}.jpg", quality=90)
+    return folder
+
+
+def preparing_rows(count: int, repeats: int) -> Iterator[list[str]]:
+    """Wall-clock seconds of preparing the same pictures with one and two processes."""
+    yield ["", "pictures", "seconds", "pictures a second", "ratio"]
+    with tempfile.TemporaryDirectory() as place:
+        source = draw_pictures(Path(place) / "pictures", count)
+        times: dict[int, list[float]] = {1: [], 2: []}
+        for repeat in range(repeats):
+            for processes, taken in times.items():
+                own = own_pictures(source, task="classification", name="own")
+                start = time.perf_counter()
+                prepare(own, source, Path(place) / f"{processes}-{repeat}", size=SIZE, processes=processes)
+                taken.append(time.perf_counter() - start)
+    seconds = {processes: statistics.median(taken) for processes, taken in times.items()}
+    for processes, median in seconds.items():
+        name = f"{processes} process{'es' if processes > 1 else ''}"
+        yield [name, str(count), f"{median:.1f}", f"{count / median:.0f}", f"{seconds[1] / median:.2f}"]
+
+
+def reading_rows(count: int, repeats: int) -> Iterator[list[str]]:
+    """CPU seconds of training batches in drawn order, from prepared arrays and from the files."""
+    yield ["", "images a second", "ratio"]
+    with tempfile.TemporaryDirectory() as place:
+        source = draw_pictures(Path(place) / "pictures", count)
+        own = own_pictures(source, task="classification", name="own")
+        root = prepare(own, source, Path(place) / "prepared", size=SIZE, processes=1).root
+        site = open_prepared(root).site("site0")
+        order = np.random.default_rng(0).permutation(len(site))
+        batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+        files = [source / name for name in site.sources()]
+        forms: dict[str, Callable[[], object]] = {
+            "prepared": lambda: [site.read(batch) for batch in batches],
+            "files": lambda: [_decoded([files[number] for number in batch]) for batch in batches],
+        }
+        seconds = medians(forms, repeats)
+    for name, median in seconds.items():
+        yield [name, f"{len(order) / median:,.0f}", f"{seconds['files'] / median:.1f}"]
+
+
+def _decoded(paths: Sequence[Path]) -> torch.Tensor:
+    images = [letterboxed(colour(picture(path)), SIZE, nearest=False).transpose(2, 0, 1) for path in paths]
+    return torch.from_numpy(np.stack(images)).float() / 255
+
+
+def large_rows(samples: int, million: int) -> Iterator[list[str]]:
+    """Time and extra memory of a site's life, beside the bytes of its images."""
+    yield ["", "samples", "size", "images", "time", "extra memory"]
+    for count, size, steps in ((samples, 96, (opening,)), (million, 32, (opening, training, selecting))):
+        with tempfile.TemporaryDirectory() as place:
+            case = Case("tiny-cnn", "classification", size, count, 256)
+            site_with_holes(Path(place) / "large", samples=count, size=size)
+            for step in steps:
+                figures = afresh(_lived, step, case, Path(place))
+                words = [in_words(figures.seconds), in_megabytes(figures.extra)]
+                yield [step.__name__, f"{count:,}", str(size), in_megabytes(count * 3 * size**2), *words]
+
+
+def opening(case: Case, place: Path) -> PreparedSite:
+    """Open the site and ask which samples it has to train on."""
+    del case
+    site = open_prepared(place / "large").site("site")
+    site.ids("train")
+    return site
+
+
+def training(case: Case, place: Path) -> None:
+    """An epoch over 512 labelled samples that lie anywhere in the site."""
+    site = open_prepared(place / "large").site("site")
+    rows = np.linspace(0, len(site) - 1, 512).astype(np.int64)
+    site_loop(case, site, torch.arange(512) % case.classes, rows=rows)
+
+
+def selecting(case: Case, place: Path) -> None:
+    """Look at every sample by a network and choose a hundred."""
+    site = opening(case, place)
+    context = case.context("plain")
+    pool = Pool(
+        ids=site.ids("train").tolist(),
+        labelled=[],
+        read=lambda ids: site.images(ids).to(memory_format=torch.channels_last),
+        networks={"global": case.network().eval()},
+        scratch=place,
+        device=torch.device("cpu"),
+    )
+    settings = Settings(
+        dataset="large",
+        model=case.model,
+        strategy="entropy",
+        query_model="global",
+        selection=context.selection,
+        diagnostics=False,
+    )
+    select(pool, context, settings, budget=100, address=Address(seed=0, purpose="select"))
+
+
+def _lived(step: Callable[[Case, Path], object], case: Case, place: Path) -> Measured:
+    case.network()  # whatever libraries allocate once
+    return measured(lambda: step(case, place))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="fewer pictures and repeats")
+    parser.add_argument("--only", choices=("preparing", "reading", "large"), help="this part alone")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    quick, parts = options.quick, [options.only] if options.only else ["preparing", "reading", "large"]
+    if "preparing" in parts:
+        print(f"Preparing photographs of 1024 x 768 at {SIZE} pixels, wall-clock seconds")
+        table(preparing_rows(200 if quick else 2000, 1 if quick else 7))
+    if "reading" in parts:
+        print(f"Training batches of {BATCH} at {SIZE} pixels, CPU seconds")
+        table(reading_rows(128 if quick else 512, 3 if quick else 7))
+    if "large" in parts:
+        print("Sites larger than memory; extra memory is that beyond a process with the network")
+        table(large_rows(100_000, 100_000 if quick else 1_000_000))
+
+
+if __name__ == "__main__":
+    main()
