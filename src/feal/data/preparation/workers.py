@@ -18,7 +18,6 @@ from feal.data.preparation.chunks import Chunk, decode
 from feal.data.preparation.contract import Download
 from feal.errors import FealError
 
-
 _WORTH = 15.0
 """Seconds of decoding below which the start of processes, which import much, would take longer than they save."""
 
