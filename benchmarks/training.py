@@ -22,6 +22,7 @@ from feal.data.transforms import augmented
 from feal.evidential import EvidentialCrossEntropy, EvidentialDice
 from feal.federation.objective import Objective
 from feal.federation.training import batches, train
+from feal.models import on_device
 from feal.settings import Training, Transforms
 from measuring import medians, table
 from noise import Case
@@ -65,8 +66,8 @@ def site_loop(case: Case, site: PreparedSite, targets: torch.Tensor, *, rows: Ro
     rows = site.rows(site.ids("train")) if rows is None else rows
     train(
         case.network(),
-        read=lambda batch: site.read(rows[batch.numpy()]).to(memory_format=torch.channels_last),
-        targets=targets,
+        read=lambda batch: (on_device(site.read(rows[batch.numpy()]), torch.device("cpu")), targets[batch]),
+        samples=len(targets),
         objective=objective_of(case),
         training=Training(lr=1e-3, batch_size=case.batch_size),
         lr=1e-3,

@@ -16,6 +16,7 @@ Task = Literal["classification", "segmentation"]
 Loss = Literal["evidential", "plain", "balanced"]
 QueryModel = Literal["global", "local", "ensemble"]
 Counts = Literal["global", "site"]
+Trainable = Literal["all", "tail", "head"]
 
 
 class Section(BaseModel):
@@ -33,6 +34,12 @@ class Training(Section):
     weight_decay: float = Field(0.0, ge=0, description="Adam's weight decay")
     schedule: Literal["half", "none"] = Field(
         "half", description="half: a tenth of the learning rate from half of the communication rounds on"
+    )
+    trainable: Trainable = Field(
+        "all", description="what is trained: the network, its last stage, or its last layer; the rest is frozen"
+    )
+    views: Annotated[int, Field(ge=1, le=8)] = Field(
+        4, description="under trainable tail or head: flips and crops of each image that the frozen part looks at"
     )
 
 
@@ -144,6 +151,10 @@ class Settings(Section):
         description="tuning: judge by this share of the training part, held out by patient; the test part rests",
     )
     model: str = Field(description="name of a network")
+    weights: str = Field(
+        "none", description="what the network starts from: none (random weights), imagenet, or a file of weights"
+    )
+    weights_digest: str | None = Field(None, description="which weights these are; noted when a run begins")
     strategy: str = Field("feal", description="which samples to label next")
     query_model: QueryModel | None = Field(
         None, description="the model that is asked, for strategies that let one choose"
@@ -234,7 +245,7 @@ OPERATIONAL = (
 )
 """Settings that may change while a run is under way: how far it goes, what carries it, whom it waits for."""
 
-LATER = ("sites", "transforms.", "validation")
+LATER = ("sites", "training.trainable", "training.views", "transforms.", "validation", "weights")
 """Beginnings of names of settings that came when there were runs already: at their defaults they change no id."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 
@@ -73,3 +74,18 @@ def memory(tensor: torch.Tensor) -> memoryview:
     """The bytes of a tensor, in place where it lies contiguous on the CPU."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+
+
+def tensors_digest(tensors: Tensors) -> str:
+    """A hash of names, types, shapes and values, whatever the order.
+
+    >>> a, b = torch.zeros(2), torch.ones(1)
+    >>> tensors_digest({"a": a, "b": b}) == tensors_digest({"b": b, "a": a})
+    True
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(memory(tensor))
+    return digest.hexdigest()

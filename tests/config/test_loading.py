@@ -1,3 +1,5 @@
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -5,6 +7,7 @@ import yaml
 
 from feal.config import known_keys, load, parse, preset_names
 from feal.errors import FealError
+from feal.settings import LATER, OPERATIONAL, flatten
 
 LASTING = [
     "dataset",
@@ -29,6 +32,9 @@ LASTING = [
     "training.batch_size",
     "training.local_epochs",
     "training.weight_decay",
+    "training.trainable",
+    "training.views",
+    "weights",
     "evidence.lambda",
     "evidence.activation",
     "evidence.annealing",
@@ -161,3 +167,42 @@ def test_mistakes_in_a_file(tmp_path: Path, content: str, sentence: str) -> None
     path.write_text(content)
     with pytest.raises(FealError, match=sentence):
         load(str(path))
+
+
+def test_later_settings_leave_the_identity_of_older_runs() -> None:
+    settings = load("demo")
+    flat = flatten(settings.dump())
+    older = {key: value for key, value in flat.items() if key not in {*LATER, *OPERATIONAL}}
+    text = json.dumps(older, sort_keys=True, separators=(",", ":"))
+    assert settings.identity() == hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    assert load("demo", {"training.views": 2}).identity() != settings.identity()
+    assert set(LATER) <= set(flat)
+    assert all(flat[key] == value for key, value in LATER.items())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"weights": "imagenet"}, "no ImageNet weights for tiny-cnn, only for densenet-121, efficientnet-b0"),
+        ({"weights": "absent.pth"}, "There is no file of weights .*absent.pth: weights is none, imagenet or such"),
+        (
+            {"training.trainable": "tail"},
+            "trainable=tail freezes weights that nobody trained: set weights=imagenet",
+        ),
+        (
+            {"model": "unet", "dataset": "synthetic-polyps", "training.trainable": "head"},
+            "unet is trained as a whole: set training.trainable=all, or take densenet-121, .*, tiny-cnn",
+        ),
+        ({"training.trainable": "neck"}, "training.trainable"),
+        ({"training.views": 9}, "training.views"),
+    ],
+)
+def test_weights_and_parts_that_cannot_be(overrides: dict[str, object], sentence: str) -> None:
+    with pytest.raises(FealError, match=sentence):
+        load("demo", overrides)
+
+
+def test_a_file_of_weights_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some.pth").touch()
+    monkeypatch.chdir(tmp_path)
+    assert load("demo", {"weights": "some.pth"}).weights == str(tmp_path / "some.pth")

@@ -23,6 +23,7 @@ from feal.data import locate
 from feal.experiment import resume, start
 from feal.federation.store import Store
 from feal.settings import Settings
+from tests.frozen import frozen, write_weights
 from tests.people import answer_all, data_of
 from tests.runs import differences, fingerprint, tiny, tiny_polyps
 
@@ -172,6 +173,8 @@ def random_moments(folder: Path, settings: Settings, *, kills: int = 20) -> dict
 def main() -> None:
     kind, folder = sys.argv[1], Path(sys.argv[2])
     small = tiny_polyps(rounds=1, communication_rounds=1) if kind == "every-polyps" else tiny()
+    if kind == "every-frozen":
+        small = frozen(write_weights(folder / "weights.safetensors"), "tail", rounds=1, strategy="tod")
     if kind.startswith("every"):
         locate(small.dataset, synthetic=small.synthetic.model_dump())
         report = every_write(folder, lambda run: start(small, out=run), lambda run: _carry_on(small, run))

@@ -35,6 +35,13 @@ def test_killed_around_every_durable_write_of_a_segmentation_run(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_killed_around_every_durable_write_of_a_run_that_trains_a_part(tmp_path: Path) -> None:
+    report = _report("every-frozen", tmp_path)
+    assert report["writes"] > 15
+    assert report["wrong"] == []
+
+
+@pytest.mark.slow
 def test_killed_around_every_durable_write_of_a_run_that_waits_for_people(tmp_path: Path) -> None:
     report = _report("people", tmp_path)
     assert report["writes"] > 15

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 import feal
 from feal.experiment import Result, resume, start
+from feal.settings import LATER
 from tests.runs import differences, fingerprint, labels, tiny, tiny_polyps
 
 
@@ -247,3 +248,18 @@ def test_a_resume_that_is_refused_changes_no_setting(tmp_path: Path) -> None:
     assert (run / "config.yaml").read_text() == before
     assert feal.resume(run, rounds=2).rounds[-1]["round"] == 2
     assert resume(run, settings=tiny(rounds=3)).rounds[-1]["round"] == 3
+
+
+def test_a_run_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
+    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+    for name, read, write in (
+        ("config.yaml", yaml.safe_load, yaml.safe_dump),
+        ("state.json", json.loads, json.dumps),
+    ):
+        content = read((run / name).read_text())
+        settings = content.get("configuration", content)
+        for key in LATER:
+            section, _, last = key.rpartition(".")
+            del (settings[section] if section else settings)[last]
+        (run / name).write_text(write(content))
+    assert resume(run, settings=tiny(rounds=2)).status == "finished"

@@ -34,8 +34,8 @@ def _train(
     )
     return train(
         network,
-        read=lambda rows: settings["images"][rows],
-        targets=TARGETS,
+        read=lambda rows: (settings["images"][rows], TARGETS[rows]),
+        samples=len(TARGETS),
         objective=PlainCrossEntropy(),
         training=training,
         lr=training.lr,

@@ -19,7 +19,8 @@ def build(name: str, **changes) -> Network:
 
 
 def test_models_by_task() -> None:
-    assert models_for("classification") == ["efficientnet-b0", "tiny-cnn"]
+    classifiers = ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]
+    assert models_for("classification") == classifiers
     assert models_for("segmentation") == ["unet"]
 
 
@@ -35,7 +36,7 @@ def test_a_classifier_is_not_for_segmentation() -> None:
 
 
 def test_the_unet_is_not_for_classification() -> None:
-    with pytest.raises(FealError, match="the models that fit are efficientnet-b0, tiny-cnn"):
+    with pytest.raises(FealError, match="the models that fit are densenet-121, efficientnet-b0, .*tiny-cnn"):
         build("unet", task="classification")
 
 
@@ -43,6 +44,7 @@ def test_the_unet_is_not_for_classification() -> None:
     ("name", "changes", "sentence"),
     [
         ("tiny-cnn", {"height": 15}, "15 x 32 pixels: .* both sides are at least 16"),
+        ("densenet-121", {"width": 31}, "32 x 31 pixels: .* both sides are at least 32"),
         ("efficientnet-b0", {"width": 31}, "32 x 31 pixels: .* both sides are at least 32"),
         (
             "unet",
@@ -68,7 +70,7 @@ def test_monai_waits_until_it_is_needed() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["tiny-cnn", "efficientnet-b0", "unet"])
+@pytest.mark.parametrize("name", ["tiny-cnn", "efficientnet-b0", "densenet-121", "unet"])
 def test_given_weights_nothing_is_drawn_and_the_network_is_the_same(name: str) -> None:
     task = "segmentation" if name == "unet" else "classification"
     drawn = build(name, task=task).eval()
@@ -95,3 +97,10 @@ def test_a_kept_network_is_loaded_anew_and_another_name_is_another_network() -> 
     assert all(parameter.grad is None for parameter in again.parameters())
     for network, state in ((again, states[1]), (other, states[0])):
         assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
+
+
+def test_a_kept_network_of_a_part_is_another_one() -> None:
+    whole, head = (build("tiny-cnn", part=part) for part in ("all", "head"))
+    kept = [build("tiny-cnn", part=net.part, weights=net.state_dict(), keep="global") for net in (whole, head)]
+    assert [net.part for net in kept] == ["all", "head"]
+    assert kept[0] is not kept[1]

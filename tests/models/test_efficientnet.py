@@ -1,4 +1,4 @@
-"""EfficientNet-B0 against MONAI's own, randomness included."""
+"""EfficientNet-B0 against MONAI's own, randomness included; Lite0 against the package of its weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 import torch
 from monai.networks.nets import EfficientNetBN
 
-from feal.models.efficientnet import EfficientNetB0
+from feal.models import find_weights, load_weights
+from feal.models.efficientnet import EfficientNetB0, EfficientNetLite0
 
 BATCH = torch.rand(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
@@ -54,7 +55,9 @@ def test_deep_is_the_stage_with_112_channels(model: EfficientNetB0) -> None:
     widths = [stage[-1].out_channels for stage in stages]
     assert widths == [16, 24, 40, 80, 112, 192, 320]
     with torch.no_grad():
-        assert model.eval()._late_stage(BATCH).shape == (4, 112, 4, 4)
+        maps, late = model.eval().lower(BATCH)
+    assert late.shape == (4, 112, 4, 4)
+    assert maps.shape == (4, 192, 2, 2)
 
 
 def test_the_names_of_its_state_are_stable(model: EfficientNetB0) -> None:
@@ -70,3 +73,26 @@ def seeded(answer, *, training: bool):
     torch.manual_seed(9)
     with torch.no_grad():
         return answer(BATCH)
+
+
+def test_lite0_with_its_weights_answers_as_the_package_does() -> None:
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    tensors = find_weights("efficientnet-lite0", "imagenet")
+    reference = package.EfficientNet.from_name("efficientnet-lite0").eval()
+    reference.load_state_dict(tensors)
+    model = EfficientNetLite0(classes=1000, channels=3)
+    load_weights(model, tensors, source="a file")
+    images = torch.rand(2, 3, 96, 128, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert torch.equal(model.eval()(images), reference(images))
+        features = reference._avg_pooling(reference.extract_features(images)).flatten(1)
+        assert torch.equal(model.outputs(images).features, features)
+
+
+def test_lite0_drops_blocks_as_b0_does() -> None:
+    model = EfficientNetLite0(classes=5, channels=3).train()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        first, second = model.outputs(BATCH), model.outputs(BATCH)
+    assert not torch.equal(first.features, second.features)
+    assert (first.head_input == 0).float().mean() > (first.features == 0).float().mean() + 0.02

@@ -57,6 +57,24 @@ CASES = {
             head_channels=1280,
             parameters=4_012_672,
         ),
+        Case(
+            name="efficientnet-lite0",
+            task="classification",
+            sizes=((32, 32), (45, 61), (96, 96)),
+            features=1280,
+            deep=112 * 9,
+            head_channels=1280,
+            parameters=3_376_132,
+        ),
+        Case(
+            name="densenet-121",
+            task="classification",
+            sizes=((32, 32), (45, 61), (96, 96)),
+            features=1024,
+            deep=1024 * 9,
+            head_channels=1024,
+            parameters=6_957_956,
+        ),
     )
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

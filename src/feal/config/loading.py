@@ -16,7 +16,8 @@ from feal.data import DATASETS
 from feal.data.datasets import is_named, no_such_dataset
 from feal.errors import FealError
 from feal.federation.engines import ENGINES
-from feal.models import MODELS
+from feal.models import MODELS, check_source
+from feal.models.weights import IMAGENET, NONE
 from feal.selection import Role, strategy_named, whole_name
 from feal.settings import OPERATIONAL, Settings, Synthetic, flatten
 
@@ -38,7 +39,8 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     # Checked alone first, so that a mistake in the file is not blamed on the command line.
     build(flatten(content), source=f"preset {preset}")
     settings = build({**flatten(content), **flatten(overrides or {})}, source="the overrides")
-    return _with_strategy_defaults(_with_dataset_defaults(_with_known_names(settings)))
+    settings = _with_known_weights(_with_known_names(settings))
+    return _with_strategy_defaults(_with_dataset_defaults(settings))
 
 
 def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -73,6 +75,27 @@ def _with_known_names(settings: Settings) -> Settings:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
     return _with_whole_paths(settings)
+
+
+def _with_known_weights(settings: Settings) -> Settings:
+    """What the network starts from, and which part of it can be trained then."""
+    if settings.weights not in (NONE, IMAGENET):
+        settings = settings.model_copy(update={"weights": str(Path(settings.weights).expanduser().resolve())})
+    check_source(settings.model, settings.weights)
+    trainable = settings.training.trainable
+    if trainable == "all":
+        return settings
+    if not MODELS.get(settings.model).divisible:
+        divisible = ", ".join(name for name in MODELS.names() if MODELS.get(name).divisible)
+        raise FealError(
+            f"{settings.model} is trained as a whole: set training.trainable=all, or take {divisible}."
+        )
+    if settings.weights == NONE:
+        raise FealError(
+            f"training.trainable={trainable} freezes weights that nobody trained: "
+            "set weights=imagenet or give a file of weights."
+        )
+    return settings
 
 
 def _with_whole_paths(settings: Settings) -> Settings:

@@ -66,7 +66,12 @@ def no_such_dataset(dataset: str) -> FealError:
 def places() -> list[Path]:
     """Where prepared sets are kept: `$FEAL_DATA` if that is set, and the user's cache."""
     own = [Path(os.environ["FEAL_DATA"])] if os.environ.get("FEAL_DATA") else []
-    return [*own, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "feal"]
+    return [*own, user_cache()]
+
+
+def user_cache() -> Path:
+    """The folder for what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "feal"
 
 
 def _prepared(dataset: str, data: str | Path | None) -> Path:

@@ -21,8 +21,10 @@ from feal.federation.engines import ENGINES
 from feal.federation.journal import Journal, State
 from feal.federation.progress import Silence, Watcher
 from feal.files import damaged, locked, write_json
-from feal.models import threads
+from feal.models import find_weights, threads
+from feal.models.weights import NONE
 from feal.settings import OPERATIONAL, Settings, flatten, later_defaults
+from feal.tensors import tensors_digest
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def start(settings: Settings, *, out: Path, wait: bool = False, watcher: Watcher
         FealError: the directory is taken, the data do not fit, a site failed; what was done stays resumable.
     """
     data = locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump())
-    settings = _for_task(settings, open_prepared(data).task == "segmentation")
+    settings = _with_digest(_for_task(settings, open_prepared(data).task == "segmentation"))
     folder, made = new_folder(out)
     with locked(folder.path):
         try:
@@ -153,6 +155,14 @@ def _for_task(settings: Settings, squared: bool) -> Settings:
         return settings
     evidence = settings.evidence.model_copy(update={"squared": squared})
     return settings.model_copy(update={"evidence": evidence})
+
+
+def _with_digest(settings: Settings) -> Settings:
+    """Note which weights the run starts from: every site must have the same, and on every day."""
+    if settings.weights == NONE or settings.weights_digest is not None:
+        return settings
+    digest = tensors_digest(find_weights(settings.model, settings.weights))
+    return settings.model_copy(update={"weights_digest": digest})
 
 
 def _check_revision(current: Settings, new: Settings, path: Path) -> None:

@@ -10,7 +10,7 @@ from feal.data.transforms import check_transforms
 from feal.errors import FealError
 from feal.federation.messages import JoinReply
 from feal.federation.querying import allowance
-from feal.models import MODELS
+from feal.models import MODELS, check_source
 from feal.selection import strategy_named
 from feal.settings import Settings
 
@@ -20,9 +20,11 @@ def check_admission(site: PreparedSite, settings: Settings, *, folder: Path) -> 
 
     Raises:
         FealError: no training sample, a budget that comes to no label, labels the annotator finds unusable, or a
-            strategy that this machine does not have.
+            strategy or the weights of a frozen trunk that this machine does not have.
     """
     strategy_named(settings.strategy)
+    if settings.training.trainable != "all":
+        check_source(settings.model, settings.weights)
     samples = len(site.ids("train"))
     if samples == 0:
         raise FealError(f"Site {site.name} has no training sample: add some, or leave the site out.")

@@ -23,7 +23,7 @@ from feal.federation.reporting import add_seconds, evidence_notes, round_record,
 from feal.federation.spool import Spool
 from feal.federation.statistics import metrics
 from feal.federation.vetting import unfit
-from feal.models import build_model
+from feal.models import starting_model
 from feal.randomness import Address
 from feal.settings import Settings
 from feal.version import VERSION
@@ -55,14 +55,14 @@ class Coordinator:
         first = next(iter(self._joined.values()))
         check_images(self._settings, first)
         Address(seed=self._settings.seed, purpose="initial weights").seed_torch()
-        network = build_model(
-            self._settings.model,
+        network = starting_model(
+            self._settings,
             task=first.task,
             classes=len(first.classes),
             channels=first.channels,
             height=first.height,
             width=first.width,
-        )
+        ).cut(self._settings.training.trainable)
         facts = first.model_dump(include={"classes", "channels", "height", "width", "dtype"})
         state = State(configuration=self._settings.dump(), task=first.task, facts=facts)
         return self._journal.begin(state, network.state_dict())

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from feal.annotation import ANNOTATORS, Annotator, Answer, Draw, Query, as_label
 from feal.data import PreparedSet, open_truth
-from feal.data.transforms import seen
 from feal.federation import messages
 from feal.federation.evaluation import Samples, evaluate
+from feal.federation.inputs import Images, Inputs, trunk_outputs
 from feal.federation.labelled import class_counts
 from feal.federation.learning import Learner
 from feal.federation.networks import SiteNetworks
@@ -27,10 +27,11 @@ from feal.federation.records import uncertainty_maps, write_choice
 from feal.federation.statistics import Statistics
 from feal.federation.store import Closed, Memory, Store, TensorFile
 from feal.files import write_tensors
-from feal.models import Network, device_named, on_device
+from feal.models import Network, device_named
 from feal.randomness import Address
 from feal.selection import Choice, Context, Role
 from feal.settings import Settings
+from feal.tensors import tensors_digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +69,14 @@ class Duties:
         self._memory = memory
         self._device = device_named(settings.device)
         self._networks = SiteNetworks(data, folder=folder, settings=settings, memory=memory, device=self._device)
+        self._inputs: Inputs = Images(self._site, settings.transforms, device=self._device)
         self._seconds: dict[str, float] = {}
 
     def do(self, request: messages.Request) -> Done:
         """Do what a request asks."""
+        if request.weights is not None and self._settings.training.trainable != "all":
+            with self._timed("cache"):
+                self._inputs = trunk_outputs(self._set, self._site, self._settings, device=self._device)
         if isinstance(request, messages.Train):
             return self._train(request)
         if isinstance(request, messages.CloseRound):
@@ -246,7 +251,7 @@ class Duties:
     def _queries(self, choice: Choice, request: messages.CloseRound) -> list[Query]:
         scores = choice.parts["score"].tolist() if choice.ids else []
         chosen_by = request.weights if request.round else None
-        model = messages.tensors_digest(chosen_by) if chosen_by is not None else ""
+        model = tensors_digest(chosen_by) if chosen_by is not None else ""
         return [
             Query(sample=sample, round=request.round + 1, rank=rank, score=score, model=model)
             for rank, (sample, score) in enumerate(zip(choice.ids, scores, strict=True), start=1)
@@ -272,15 +277,19 @@ class Duties:
             )
 
     def _images(self, ids: Sequence[str]) -> torch.Tensor:
-        images = self._site.images(ids).to(self._device)
-        return on_device(seen(images, self._settings.transforms, task=self._set.task), self._device)
+        return self._inputs.seen(self._site.rows(ids))
 
     def _annotator(self) -> Annotator:
         return ANNOTATORS.get(self._settings.annotator)(self._site, folder=self._folder)
 
     def _learner(self, context: Context) -> Learner:
         return Learner(
-            self._site, store=self._store, settings=self._settings, context=context, device=self._device
+            self._site,
+            inputs=self._inputs,
+            store=self._store,
+            settings=self._settings,
+            context=context,
+            device=self._device,
         )
 
     def _context(self, total: list[int] | None) -> Context:

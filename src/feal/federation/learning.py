@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from feal.data import PreparedSite
-from feal.data.transforms import augmented, seen
+from feal.federation.inputs import Inputs
 from feal.federation.labelled import targets
 from feal.federation.objective import objective
 from feal.federation.store import Store
 from feal.federation.training import Trained, learning_rate, train
-from feal.models import Network, on_device
+from feal.models import Network
 from feal.selection import Context
 from feal.settings import Settings
 
@@ -27,9 +27,16 @@ class Learner:
     """Trains networks on all labelled samples of a site, under its settings."""
 
     def __init__(
-        self, site: PreparedSite, *, store: Store, settings: Settings, context: Context, device: torch.device
+        self,
+        site: PreparedSite,
+        *,
+        inputs: Inputs,
+        store: Store,
+        settings: Settings,
+        context: Context,
+        device: torch.device,
     ) -> None:
-        self._site = site
+        self._inputs = inputs
         self._settings = settings
         self._context = context
         self._device = device
@@ -58,8 +65,8 @@ class Learner:
         training = self._settings.training.model_copy(update={"local_epochs": epochs})
         return train(
             network,
-            read=self._read,
-            targets=self._targets,
+            read=partial(self._examples, transforms),
+            samples=len(self),
             objective=objective(
                 self._settings,
                 task=self._context.task,
@@ -72,7 +79,6 @@ class Learner:
             step=step,
             generator=generator,
             device=self._device,
-            augment=partial(self._augment, transforms),
         )
 
     def finetune(self, network: Network, *, generator: torch.Generator, transforms: torch.Generator) -> Network:
@@ -105,16 +111,9 @@ class Learner:
         network.eval()
         right = 0
         for part in torch.arange(len(self)).split(self._settings.selection.batch_size):
-            images = seen(self._read(part), self._settings.transforms, task=self._context.task)
-            told = network(on_device(images, self._device)).argmax(1).cpu()
+            told = network(self._inputs.seen(self._rows[part.numpy()])).argmax(1).cpu()
             right += int((told == self._targets[part]).sum())
         return right / self._targets.numel()
 
-    def _read(self, batch: torch.Tensor) -> torch.Tensor:
-        return on_device(self._site.read(self._rows[batch.numpy()]), self._device)
-
-    def _augment(
-        self, generator: torch.Generator, images: torch.Tensor, targets: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        images, targets = augmented(images, targets, self._settings.transforms, generator)
-        return on_device(images, self._device), targets
+    def _examples(self, generator: torch.Generator, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._inputs.trained_on(self._rows[batch.numpy()], self._targets[batch], generator)

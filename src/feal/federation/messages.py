@@ -18,7 +18,7 @@ from safetensors.torch import load
 from feal.errors import FealError
 from feal.federation.statistics import Counts, Statistics
 from feal.settings import Task
-from feal.tensors import buffers, memory, metadata_of
+from feal.tensors import buffers, metadata_of, tensors_digest
 
 PROTOCOL = 1
 Seconds = Annotated[float, Field(ge=0)]
@@ -176,21 +176,6 @@ def seal(request: Request) -> Request:
     if request.weights is not None:
         digest.update(tensors_digest(request.weights).encode())
     return request.model_copy(update={"key": digest.hexdigest()})
-
-
-def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """A hash of names, types, shapes and values, whatever the order.
-
-    >>> a, b = torch.zeros(2), torch.ones(1)
-    >>> tensors_digest({"a": a, "b": b}) == tensors_digest({"b": b, "a": a})
-    True
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(memory(tensor))
-    return digest.hexdigest()
 
 
 def encode(message: Message) -> bytes:

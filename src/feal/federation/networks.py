@@ -67,6 +67,7 @@ class SiteNetworks:
             channels=self._data.channels,
             height=self._data.height,
             width=self._data.width,
+            part=self._settings.training.trainable,
             weights=weights,
             keep=role,
         )

@@ -10,11 +10,10 @@ import torch
 from feal.errors import FealError
 from feal.federation.objective import Objective
 from feal.federation.vetting import all_finite
-from feal.models import Network
+from feal.models import Network, mixed_precision
 from feal.settings import Training
 
-ReadRows = Callable[[torch.Tensor], torch.Tensor]
-Augment = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+Read = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +28,8 @@ class Trained:
 def train(
     network: Network,
     *,
-    read: ReadRows,
-    targets: torch.Tensor,
+    read: Read,
+    samples: int,
     objective: Objective,
     training: Training,
     lr: float,
@@ -38,18 +37,17 @@ def train(
     step: int,
     generator: torch.Generator,
     device: torch.device,
-    augment: Augment | None = None,
 ) -> Trained:
     """Train on all labelled samples for `training.local_epochs`.
 
     Args:
         network: holds the weights to start from, and is changed.
-        read: images [b, channels, height, width] of labelled samples by number [b].
-        targets: class of each labelled sample [n], or its mask [n, height, width].
+        read: what the network takes in, [b, ...] such as images, and the classes [b] or masks [b, height, width]
+            to learn, of labelled samples by number [b]; both on the device.
+        samples: how many are labelled.
         moments: Adam's state from the communication round before; None to begin anew.
         step: communication round, for the loss's annealing.
         generator: decides the order of the samples.
-        augment: a batch's images and targets on the device to those that are trained on.
 
     Raises:
         FealError: the loss or a weight is not finite.
@@ -60,9 +58,7 @@ def train(
         _restore(optimizer, moments)
     loss = torch.zeros((), dtype=torch.float64)
     for _ in range(training.local_epochs):
-        loss = _epoch(
-            network, optimizer, objective, read, targets, training.batch_size, step, generator, device, augment
-        )
+        loss = _epoch(network, optimizer, objective, read, samples, training.batch_size, step, generator, device)
     weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
     if not all_finite((loss, *weights.values())):
         raise FealError("Training diverged to infinite weights: start a new run with a lower training.lr.")
@@ -73,25 +69,24 @@ def _epoch(
     network: Network,
     optimizer: torch.optim.Adam,
     objective: Objective,
-    read: ReadRows,
-    targets: torch.Tensor,
+    read: Read,
+    samples: int,
     batch_size: int,
     step: int,
     generator: torch.Generator,
     device: torch.device,
-    augment: Augment | None,
 ) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for batch in batches(len(targets), batch_size, generator):
+    for batch in batches(samples, batch_size, generator):
         optimizer.zero_grad(set_to_none=True)
-        images, target = read(batch).to(device), targets[batch].to(device)
-        if augment is not None:
-            images, target = augment(images, target)
-        loss = objective(network(images), target, step)
+        inputs, target = read(batch)
+        with mixed_precision(device):
+            logits = network(inputs)
+        loss = objective(logits.float(), target, step)
         loss.backward()
         optimizer.step()
         total += loss.detach() * len(batch)
-    return (total / len(targets)).cpu()
+    return (total / samples).cpu()
 
 
 def batches(samples: int, batch_size: int, generator: torch.Generator) -> list[torch.Tensor]:

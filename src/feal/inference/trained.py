@@ -18,7 +18,7 @@ from feal.experiment.running import settings_of
 from feal.federation.journal import Journal, State, Weights
 from feal.files import read_json, read_tensors
 from feal.inference.facts import FORMAT, Evaluation, Facts, Input, Origin
-from feal.models import build_model, device_named, on_device, threads
+from feal.models import build_model, device_named, on_device, starting_model, threads
 from feal.selection import Context
 from feal.settings import Settings, Task
 from feal.version import VERSION
@@ -136,8 +136,8 @@ def from_run(path: Path, *, round: int | None = None) -> TrainedModel:
         raise FealError(f"{path} is of a version that did not note what its images are: run it again.")
     name = f"round-{number:03}"
     record = _record(journal, state, number)
-    weights = journal.weights(state, name)
-    return TrainedModel(_facts(settings, state, number, record, sha256=state.weights[name]), weights)
+    facts = _facts(settings, state, number, record, sha256=state.weights[name])
+    return TrainedModel(facts, _with_trunk(journal.weights(state, name), facts, settings))
 
 
 def from_export(path: Path, *, round: int | None = None) -> TrainedModel:
@@ -153,6 +153,23 @@ def from_export(path: Path, *, round: int | None = None) -> TrainedModel:
     if round not in (None, facts.origin.round):
         raise FealError(f"{path} holds round {facts.origin.round} only: export round {round} from the run.")
     return TrainedModel(facts, read_tensors(path / WEIGHTS, sha256=facts.sha256))
+
+
+def _with_trunk(weights: Weights, facts: Facts, settings: Settings) -> Weights:
+    """The whole network's weights, where only those of a part were trained and travelled."""
+    if settings.training.trainable == "all":
+        return weights
+    size = facts.input
+    with torch.random.fork_rng(devices=[]):
+        network = starting_model(
+            settings,
+            task=facts.task,
+            classes=len(facts.classes),
+            channels=size.channels,
+            height=size.height,
+            width=size.width,
+        )
+    return {**network.state_dict(), **weights}
 
 
 def _chosen_round(path: Path, state: State, wanted: int | None) -> int:
@@ -178,8 +195,9 @@ def _record(journal: Journal, state: State, number: int) -> dict[str, Any]:
 
 def _facts(settings: Settings, state: State, number: int, record: dict[str, Any], *, sha256: str) -> Facts:
     images = dict(state.facts)
-    # A data set that is given as a folder: its place is nobody's business.
+    # A data set or weights that are given by their place: that is nobody's business.
     dataset = Path(settings.dataset).name
+    places = {"dataset": dataset, "weights": Path(settings.weights).name}
     return Facts(
         feal=VERSION,
         model=settings.model,
@@ -199,6 +217,6 @@ def _facts(settings: Settings, state: State, number: int, record: dict[str, Any]
             labels=record.get("labels", dict(state.labels)),
             tested={site: sum(counts) for site, counts in record.get("energy", {}).items()},
             metrics=record.get("metrics", {}),
-            settings={**{key: settings.dump()[key] for key in _SHAPING}, "dataset": dataset},
+            settings={**{key: settings.dump()[key] for key in _SHAPING}, **places},
         ),
     )

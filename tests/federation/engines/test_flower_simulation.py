@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from feal.federation.engines import ENGINES, FlowerSimulation, Lost
 from feal.federation.engines.contract import out_of_time
 from feal.settings import Settings
 from tests.federation.engines import faults
+from tests.frozen import frozen, write_weights
 from tests.paths import PROJECT
 from tests.runs import differences, fingerprint, tiny, tiny_polyps
 
@@ -263,3 +265,13 @@ def test_flower_and_ray_are_imported_by_those_only_who_use_them(tmp_path: Path) 
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+def test_a_part_of_a_network_is_trained_to_the_same_bits(tmp_path: Path) -> None:
+    settings = frozen(write_weights(tmp_path / "weights.safetensors"), "tail", data=str(tmp_path / "data"))
+    here = start(settings, out=tmp_path / "here")
+    (trunks,) = (tmp_path / "data").glob("*-trunks")
+    shutil.rmtree(trunks)
+    there = start(settings.model_copy(update={"engine": NAME}), out=tmp_path / "there")
+    assert differences(fingerprint(here.folder), fingerprint(there.folder)) == ["config.yaml"]

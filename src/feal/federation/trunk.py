@@ -1,0 +1,128 @@
+"""Outputs of a frozen trunk over a site's images: computed once, kept on disk, shared by all runs.
+
+They are made in the order of the rows, so many at a time, and named after everything that decides their bits:
+whoever makes them, and whenever, makes the same. They lie beside the prepared data, or in the user's cache where
+that cannot be written, and are as private as the images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.backends import cpu
+
+from feal.data import PreparedSet, PreparedSite
+from feal.data.arrays import ArrayWriter, StoredArray
+from feal.data.datasets import user_cache
+from feal.data.prepared import file_checksum
+from feal.data.samples import Rows
+from feal.federation.views import viewed
+from feal.files import in_turn, publish, read_json, unwritable, write_json
+from feal.models import Divided, starting_model
+from feal.settings import Settings
+
+BATCH = 64
+FORMAT = 1
+TYPE = "float32"
+
+ReadImages = Callable[[Rows], torch.Tensor]
+
+
+def open_outputs(
+    data: PreparedSet, site: PreparedSite, settings: Settings, *, read: ReadImages, device: torch.device
+) -> StoredArray:
+    """The trunk's outputs [samples * views, ...] for every row of a site, computed now if they are not there.
+
+    Args:
+        data: the prepared set that the site is of.
+        site: whose images.
+        settings: of the run: network, weights, part, views.
+        read: images [b, channels, height, width] by row, on the device, as networks get them.
+        device: where the trunk runs.
+
+    Raises:
+        FealError: the weights are out of reach or not those that the run began with, or the disk refuses.
+    """
+    path = _place(data.root, f"{_name(data, site, settings, device)}.npy")
+    if not _is_whole(path):
+        with in_turn(path.with_name(f".{path.name}.lock")):
+            if not _is_whole(path):
+                _compute(path, _trunk(data, settings).to(device), site, settings, read)
+    return StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))
+
+
+def _name(data: PreparedSet, site: PreparedSite, settings: Settings, device: torch.device) -> str:
+    """A name for outputs that are these bits."""
+    assert settings.weights_digest is not None
+    training = settings.training
+    decisive = [FORMAT, data.digest, site.name, settings.model, settings.weights_digest, training.views]
+    decisive += [settings.transforms.normalise, device.type, settings.threads, torch.__version__]
+    decisive += [cpu.get_cpu_capability()]
+    digest = hashlib.blake2b(json.dumps(decisive).encode(), digest_size=8).hexdigest()
+    return f"{site.name}-{settings.model}-{training.trainable}-{digest}"
+
+
+def _place(root: Path, name: str) -> Path:
+    beside = root.resolve().with_name(f"{root.resolve().name}-trunks")
+    own = os.access(beside if beside.exists() else beside.parent, os.W_OK) or (beside / name).exists()
+    return (beside if own else user_cache() / "trunks") / name
+
+
+def _facts(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the outputs are there as they were written: what is damaged is computed anew."""
+    try:
+        found, facts = path.stat(), json.loads(_facts(path).read_text())
+        return bool(_checksum(path, found.st_mtime_ns, found.st_size) == facts["sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+@lru_cache(maxsize=64)
+def _checksum(path: Path, changed: int, size: int) -> str:
+    """Once a process and file: hundreds of megabytes are not to be read for every message."""
+    del changed, size
+    return file_checksum(path)
+
+
+def _trunk(data: PreparedSet, settings: Settings) -> Divided:
+    with torch.random.fork_rng(devices=[]):
+        network = starting_model(
+            settings,
+            task=data.task,
+            classes=len(data.classes),
+            channels=data.channels,
+            height=data.height,
+            width=data.width,
+        )
+    assert isinstance(network, Divided)
+    return network.eval()
+
+
+@torch.no_grad()
+def _compute(path: Path, trunk: Divided, site: PreparedSite, settings: Settings, read: ReadImages) -> None:
+    part, views = settings.training.trainable, range(settings.training.views)
+    temporary = path.with_name(f".{path.name}.part")
+    row = trunk.trunk(read(np.arange(1)), part=part).shape[1:]
+    try:
+        with ArrayWriter(temporary, row=tuple(row), dtype=TYPE) as writer:
+            for rows in np.split(np.arange(len(site)), range(BATCH, len(site), BATCH)):
+                images = read(rows)
+                outputs = [trunk.trunk(viewed(images, view), part=part) for view in views]
+                writer.append(torch.stack(outputs, dim=1).flatten(0, 1).cpu().numpy())
+        facts = {"shape": [writer.rows, *row], "sha256": file_checksum(temporary)}
+        publish(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+    write_json(_facts(path), facts)

@@ -1,0 +1,77 @@
+"""The classifier of the Fed-Camelyon preset: MONAI's DenseNet-121."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from feal.models.divided import Divided
+from feal.models.network import MODELS
+from feal.models.published import Downloaded, Published
+from feal.settings import Task
+
+LATE, LAST = 9, 10
+"""So many of MONAI's layers end with the third dense block, 1,024 channels at 1/16 of the image's size, and so
+many come before the last one, which takes 512 at 1/32."""
+
+
+def _pretrained() -> nn.Module:
+    from monai.networks.nets.densenet import DenseNet121 as Monai
+
+    network: nn.Module = Monai(spatial_dims=2, in_channels=3, out_channels=1000, pretrained=True, progress=False)
+    return network
+
+
+@MODELS.register("densenet-121", summary="classification from 32 px: DenseNet-121, 7.0 M parameters")
+class DenseNet121(Divided):
+    """DenseNet-121, without dropout.
+
+    `deep` is the third dense block (9,216 numbers), `features` the pooled last maps (1,024 numbers).
+    """
+
+    task: ClassVar[Task] = "classification"
+    smallest: ClassVar[int] = 32
+    imagenet: ClassVar[Published | None] = Downloaded("densenet-121", _pretrained)
+    lower_layers: ClassVar[tuple[str, ...]] = tuple(
+        f"net.features.{name}"
+        for name in (
+            "conv0",
+            "norm0",
+            *(f"denseblock{n}" for n in (1, 2, 3)),
+            *(f"transition{n}" for n in (1, 2, 3)),
+        )
+    )
+    upper_layers: ClassVar[tuple[str, ...]] = ("net.features.denseblock4", "net.features.norm5")
+    middle: ClassVar[int] = 512
+    deep_below: ClassVar[int] = 1024 * 9
+
+    def __init__(self, *, classes: int, channels: int) -> None:
+        super().__init__(classes=classes, channels=channels)
+        # MONAI takes more than a second to import: only who builds such a network waits for it.
+        from monai.networks.nets.densenet import DenseNet121 as Monai
+
+        self.net = Monai(spatial_dims=2, in_channels=channels, out_channels=classes)
+
+    @property
+    def head(self) -> nn.Linear:
+        head = self.net.class_layers.out
+        assert isinstance(head, nn.Linear)
+        return head
+
+    def lower(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        late = self.net.features[:LATE](images)
+        return self.net.features[LATE:LAST](late), late
+
+    def upper(self, maps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        last = self.net.features[LAST:](maps)
+        features: torch.Tensor = self.net.class_layers[:-1](last)
+        return features, maps
+
+    def aliases(self, name: str) -> tuple[str, ...]:
+        """torchvision's names, as its networks have them and as the published file does."""
+        name = name.removeprefix("net.").replace("class_layers.out", "classifier")
+        plain = name.replace(".layers.", ".")
+        return plain, re.sub(r"(denselayer\d+\.(?:norm|conv))(\d)", r"\1.\2", plain)

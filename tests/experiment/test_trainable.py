@@ -1,0 +1,125 @@
+"""Runs that train a part of the network on what a frozen trunk made of the images."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from feal.data import locate, open_prepared
+from feal.experiment import Result, resume, start
+from feal.experiment.folder import RunFolder
+from feal.experiment.running import settings_of
+from feal.inference import export, open_trained
+from feal.selection import STRATEGIES
+from tests.frozen import frozen, write_weights
+from tests.runs import differences, fingerprint
+
+LONGER = {"communication_rounds": 4, "budget": 12}
+each_part = pytest.mark.parametrize("part", ["tail", "head"])
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_weights(tmp_path_factory.mktemp("weights") / "weights.safetensors")
+
+
+@pytest.fixture(scope="module")
+def runs(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    """A run of each part, long enough that its answers differ from image to image."""
+    return {
+        part: start(frozen(weights, part, **LONGER), out=tmp_path_factory.mktemp(part) / "run")
+        for part in ("tail", "head")
+    }
+
+
+def trunks(result: Result) -> Path:
+    root = _root(result)
+    return root.with_name(f"{root.name}-trunks")
+
+
+def _root(result: Result) -> Path:
+    settings = settings_of(RunFolder(result.folder))
+    return locate(settings.dataset, synthetic=settings.synthetic.model_dump())
+
+
+@each_part
+def test_only_the_part_travels_and_is_kept(runs: dict[str, Result], part: str, weights: Path) -> None:
+    names = {"tail": {"blocks.12", "blocks.13", "classifier"}, "head": {"classifier"}}[part]
+    for path in (runs[part].folder / "weights").glob("*.safetensors"):
+        assert {name.rpartition(".")[0] for name in load_file(path)} == names
+    for path in runs[part].folder.glob("sites/*/models/local-*.safetensors"):
+        assert {name.rpartition(".")[0] for name in load_file(path)} == names
+    if part == "tail":
+        initial = load_file(runs[part].folder / "weights" / "initial.safetensors")
+        assert torch.equal(initial["blocks.12.weight"], load_file(weights)["blocks.12.weight"])
+
+
+@each_part
+def test_computing_the_outputs_is_timed(runs: dict[str, Result], part: str) -> None:
+    assert runs[part].rounds[0]["seconds"]["cache"] > 0
+
+
+@pytest.mark.parametrize("part", ["head", pytest.param("tail", marks=pytest.mark.slow)])
+def test_the_bits_are_the_same_with_and_without_outputs(
+    runs: dict[str, Result], part: str, weights: Path, tmp_path: Path
+) -> None:
+    expected = fingerprint(runs[part].folder)
+    shutil.rmtree(trunks(runs[part]))
+    anew = start(frozen(weights, part, **LONGER), out=tmp_path / "anew")
+    assert differences(expected, fingerprint(anew.folder)) == []
+
+
+def test_seeds_and_strategies_share_the_outputs(runs: dict[str, Result], weights: Path, tmp_path: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in trunks(runs["head"]).glob("*.npy")}
+    start(frozen(weights, "head", seed=5, strategy="entropy"), out=tmp_path / "run")
+    assert {path.name: path.stat().st_mtime_ns for path in trunks(runs["head"]).glob("*.npy")} == before
+
+
+@each_part
+def test_the_whole_network_says_of_the_test_images_what_the_run_said(
+    runs: dict[str, Result], part: str, tmp_path: Path
+) -> None:
+    result = runs[part]
+    model = open_trained(result.folder)
+    export(model, tmp_path / "export")
+    exported = open_trained(tmp_path / "export")
+    data = open_prepared(_root(result))
+    for name in data.sites:
+        site = data.site(name)
+        kept = load_file(result.folder / "sites" / name / "diagnostics" / "evaluation-002.safetensors")
+        images = site.images(site.ids("test"))
+        probability = model.predict(images).probability
+        torch.testing.assert_close(probability, model.context.probability(kept["logits"]), rtol=1e-4, atol=1e-6)
+        assert torch.equal(probability, exported.predict(images).probability)
+        assert probability.std(0).max() > 1e-3
+
+
+def test_an_export_tells_no_path(runs: dict[str, Result], weights: Path, tmp_path: Path) -> None:
+    export(open_trained(runs["head"].folder), tmp_path / "export", format="none")
+    facts = (tmp_path / "export" / "model.json").read_text()
+    assert str(weights.parent) not in facts
+    assert json.loads(facts)["origin"]["settings"]["weights"] == weights.name
+
+
+def test_a_run_without_its_weights_goes_on_from_the_outputs(weights: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.safetensors"
+    shutil.copy(weights, own)
+    whole = start(frozen(own, "head", rounds=3), out=tmp_path / "whole")
+    short = start(frozen(own, "head", rounds=2), out=tmp_path / "short")
+    own.unlink()
+    longer = resume(short.folder, settings=settings_of(RunFolder(whole.folder)))
+    assert differences(fingerprint(whole.folder), fingerprint(longer.folder)) == []
+
+
+@pytest.mark.slow
+@each_part
+@pytest.mark.parametrize("strategy", STRATEGIES.names())
+def test_every_strategy_works_on_a_part(strategy: str, part: str, weights: Path, tmp_path: Path) -> None:
+    changes = {"selection.local": "local_only"} if strategy == "logo" else {}
+    result = start(frozen(weights, part, strategy=strategy, **changes), out=tmp_path / "run")
+    assert result.status == "finished"
+    fresh = start(frozen(weights, part, strategy=strategy, fresh=True, **changes), out=tmp_path / "fresh")
+    assert differences(fingerprint(result.folder), fingerprint(fresh.folder)) == ["config.yaml"]

@@ -1,0 +1,209 @@
+"""Outputs of a trunk: the same whoever computes them, shared, and never taken when damaged."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from feal.data import open_prepared
+from feal.errors import FealError
+from feal.federation import trunk as trunk_module
+from feal.federation.inputs import Images, TrunkOutputs, trunk_outputs
+from feal.federation.trunk import open_outputs
+from feal.federation.views import viewed, viewed_mask
+from feal.models import starting_model, threads
+from feal.settings import Settings, Transforms
+from feal.tensors import tensors_digest
+from tests.frozen import write_weights
+from tests.prepared import write_prepared
+
+CPU = torch.device("cpu")
+LABELS = torch.tensor([2, 0, 1, 1])
+
+
+class Bench:
+    """Prepared data, a file of weights, and the outputs of one site."""
+
+    def __init__(self, folder: Path, *, part: str = "tail", samples: int = 30, **changes: object) -> None:
+        self.data = open_prepared(write_prepared(folder / "data", samples=samples))
+        self.site = self.data.site("alder")
+        weights = write_weights(folder / "weights.safetensors")
+        self.settings = Settings(
+            dataset="blocks",
+            model="tiny-cnn",
+            weights=str(weights),
+            weights_digest=tensors_digest(load_file(weights)),
+            training={"trainable": part, **changes},
+        )
+
+    def open(self, **changes: object) -> np.ndarray:
+        settings = self.settings.model_copy(update=changes)
+        read = Images(self.site, settings.transforms, device=CPU).seen
+        return np.array(open_outputs(self.data, self.site, settings, read=read, device=CPU).array)
+
+    def inputs(self) -> TrunkOutputs:
+        return trunk_outputs(self.data, self.site, self.settings, device=CPU)
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted((self.data.root.parent / "data-trunks").glob("*.npy"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("part", ["tail", "head"])
+def test_they_are_what_the_trunk_makes_of_every_view_in_order(part: str, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, part=part, views=5)
+    found = bench.open()
+    facts = {"classes": 3, "channels": 3, "height": 32, "width": 32}
+    whole = starting_model(bench.settings, task="classification", **facts).eval()
+    images = Images(bench.site, Transforms(), device=CPU).seen(np.arange(30))
+    with torch.no_grad():
+        expected = torch.stack([whole.trunk(viewed(images, view), part=part) for view in range(5)], dim=1)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, expected.flatten(0, 1).numpy())
+
+
+def test_evaluation_sees_the_first_view_and_training_one_of_them(bench: Bench) -> None:
+    outputs, inputs = torch.from_numpy(bench.open()), bench.inputs()
+    rows = np.array([7, 2, 7, 11])
+    assert torch.equal(inputs.seen(rows), outputs[rows * 4])
+    drawn = [inputs.trained_on(rows, LABELS, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    views = {int((outputs[7 * 4 : 8 * 4] == one).flatten(1).all(1).nonzero()) for one in _draws(inputs, 7)}
+    assert views == {0, 1, 2, 3}
+
+
+def _draws(inputs: TrunkOutputs, row: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [inputs.trained_on(np.array([row]), LABELS[:1], generator)[0][0] for _ in range(40)]
+
+
+def test_images_are_the_same_for_training_and_evaluation(bench: Bench) -> None:
+    images, rows = Images(bench.site, Transforms(), device=CPU), np.array([3, 1])
+    assert torch.equal(images.seen(rows), bench.site.read(rows))
+    drawn, labels = images.trained_on(rows, LABELS[:2], torch.Generator())
+    assert torch.equal(drawn, images.seen(rows))
+    assert torch.equal(labels, LABELS[:2])
+
+
+def test_masks_are_seen_as_their_images() -> None:
+    mask = torch.randint(0, 3, (32, 48), generator=torch.Generator().manual_seed(0))
+    for view in range(4):
+        assert torch.equal(viewed_mask(mask, view), viewed(mask[None, None], view)[0, 0])
+    block = torch.zeros(32, 48, dtype=torch.int64)
+    block[8:24, 12:36] = 2
+    for view in range(4, 8):
+        seen, shown = viewed_mask(block, view), viewed(block[None, None].float(), view)[0, 0]
+        assert seen.dtype == block.dtype
+        assert torch.equal(seen, 2 * (shown > 1))
+
+
+def test_they_are_computed_once_and_again_to_the_same_bytes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.open()
+    (path,) = bench.files
+    before = path.read_bytes()
+    monkeypatch.setattr(trunk_module, "_compute", lambda *args: pytest.fail("computed twice"))
+    bench.open()
+    monkeypatch.undo()
+    path.unlink()
+    torch.rand(100)
+    bench.open()
+    assert path.read_bytes() == before
+    assert not list(path.parent.glob("*.part"))
+
+
+def test_random_states_are_left_alone(bench: Bench) -> None:
+    before = torch.get_rng_state()
+    bench.open()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("damage", ["bit", "cut", "facts", "no facts", "half-written"])
+def test_what_is_damaged_is_computed_anew(bench: Bench, damage: str) -> None:
+    expected = bench.open()
+    (path,) = bench.files
+    facts = path.with_suffix(".json")
+    content = bytearray(path.read_bytes())
+    if damage == "bit":
+        content[-5] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=(1, 1))
+    elif damage == "cut":
+        path.write_bytes(content[:-1])
+    elif damage == "facts":
+        facts.write_text(json.dumps([1]))
+    elif damage == "no facts":
+        facts.unlink()
+    else:
+        path.unlink()
+        facts.unlink()
+        path.with_name(f".{path.name}.part").write_bytes(content[:100])
+    assert np.array_equal(bench.open(), expected)
+    assert json.loads(facts.read_text())["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_whatever_decides_the_bits_has_a_file_of_its_own(bench: Bench) -> None:
+    training = bench.settings.training
+    bench.open()
+    bench.open(seed=5, strategy="random", rounds=3)
+    assert len(bench.files) == 1
+    bench.open(training=training.model_copy(update={"views": 2}))
+    bench.open(training=training.model_copy(update={"trainable": "head"}))
+    with threads(2):
+        bench.open(threads=2)
+    assert len(bench.files) == 4
+
+
+def test_other_weights_than_the_runs_are_refused(bench: Bench, tmp_path: Path) -> None:
+    write_weights(tmp_path / "weights.safetensors", seed=4)
+    with pytest.raises(FealError, match="not those that the run began with"):
+        bench.open()
+    assert bench.files == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_data_that_cannot_be_written_beside_use_the_users_cache(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    tmp_path.chmod(0o500)
+    try:
+        bench.open()
+    finally:
+        tmp_path.chmod(0o700)
+    assert bench.files == []
+    assert len(list((tmp_path / "cache" / "feal" / "trunks").glob("*.npy"))) == 1
+
+
+def test_where_nothing_can_be_written_beside(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(trunk_module.os, "access", lambda path, mode: False)
+    expected = bench.open()
+    assert bench.files == []
+    assert len(list((tmp_path / "cache" / "feal" / "trunks").glob("*.npy"))) == 1
+    monkeypatch.undo()
+    assert np.array_equal(bench.open(), expected)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trunk_module.ArrayWriter, "append", full)
+    with pytest.raises(FealError, match="There is no space left to write .*alder-tiny-cnn-tail"):
+        bench.open()
+    folder = bench.data.root.parent / "data-trunks"
+    assert [path.suffix for path in folder.iterdir()] == [".lock"]
