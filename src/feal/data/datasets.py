@@ -11,7 +11,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from feal.data.manifest import FILE, read_manifest
+from feal.data.manifest import FILE, is_name, read_manifest
 from feal.data.preparation.downloads import DOWNLOADS
 from feal.data.synthetic.dataset import SyntheticSet
 from feal.data.synthetic.lesions import SyntheticLesions
@@ -90,7 +90,7 @@ def _prepared(dataset: str, data: str | Path | None) -> Path:
 
 
 def _found(dataset: str, data: str | Path | None) -> Path | None:
-    if Path(dataset).name != dataset:
+    if not is_name(dataset):
         return None
     for place in _candidates(dataset, data):
         if (place / FILE).is_file() and (place.name == dataset or read_manifest(place)[0].name == dataset):

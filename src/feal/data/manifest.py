@@ -89,6 +89,11 @@ class Manifest:
         return next((f"its '{field}' {problem}" for field, problem in problems.items() if problem), None)
 
 
+def is_name(name: object) -> bool:
+    """Whether this can be the name of a data set or a site."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str, kind: str) -> None:
     """Raise a `FealError` if the name cannot be a folder's name everywhere.
 
@@ -97,7 +102,7 @@ def check_name(name: str, kind: str) -> None:
     Traceback (most recent call last):
     feal.errors.FealError: The site name '../x' is not possible: use up to 64 letters, digits, '-' and '_'.
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not is_name(name):
         raise FealError(f"The {kind} name '{name}' is not possible: use up to 64 letters, digits, '-' and '_'.")
 
 

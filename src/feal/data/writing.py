@@ -175,7 +175,7 @@ class PreparedWriter:
             "regions": dict(regions or {}),
         }
         self._sites: dict[str, SiteWriter] = {}
-        self._check_start()
+        check_facts(root, self._facts)
         self._partial = root.with_name(f".{root.name}.{uuid.uuid4().hex}.partial")
         try:
             self._partial.mkdir(parents=True)
@@ -220,21 +220,16 @@ class PreparedWriter:
                 raise
             self._check_same(manifest)
 
-    def _check_start(self) -> None:
-        # Found out now, not after hours of decoding.
-        any_site = {"any": SiteRecord(samples=1, checksums={})}
-        problem = Manifest(**self._facts, sites=any_site).problem()
-        if problem:
-            raise FealError(f"The data set {self.root} cannot be written, {problem}: correct it and repeat.")
-        check_place(self.root)
-
     def _check_same(self, manifest: Manifest) -> None:
         if open_prepared(self.root).manifest.encode() != manifest.encode():
             raise other_set(self.root)
 
 
-def check_place(root: Path) -> None:
-    """Raise a `FealError` if a prepared data set cannot be put there since something else is there."""
+def check_facts(root: Path, facts: Mapping[str, Any]) -> None:
+    """Raise a `FealError` if no set of these facts can be written there: now, not after hours of decoding."""
+    problem = Manifest(**facts, sites={"any": SiteRecord(samples=1, checksums={})}).problem()
+    if problem:
+        raise FealError(f"The data set {root} cannot be written, {problem}: correct it and repeat.")
     taken = root.is_file() or (root.is_dir() and any(root.iterdir()))
     if taken and not (root / FILE).is_file():
         raise FealError(f"{root} exists and is no prepared data set: choose another folder.")

@@ -244,6 +244,20 @@ def test_a_taken_place_and_no_folder(download: Path) -> None:
         _prepared(download)
     with pytest.raises(FealError, match="There is no folder"):
         _prepared(download.parent / "nowhere")
+    with pytest.raises(FealError, match="lies in the download .*: choose a folder outside"):
+        prepare(Blobs(), download, download / "to")
+
+
+def test_an_impossible_set_is_refused_before_anything_is_decoded(
+    download: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Blobs, "read", lambda *_, **__: pytest.fail("decoded"))
+    monkeypatch.setattr(Blobs, "classes", ("blob", "blob"))
+    with pytest.raises(FealError, match="names a class twice"):
+        _prepared(download)
+    (download / "alder").rename(download / "al der")
+    with pytest.raises(FealError, match="The site name 'al der' is not possible"):
+        _prepared(download)
 
 
 def _cut(path: Path) -> None:

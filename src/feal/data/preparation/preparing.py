@@ -17,7 +17,7 @@ from feal.data.preparation.findings import checked_drafts, in_order, named, refu
 from feal.data.preparation.gathering import Likeness, Sample, Sides, compare, gather, sides
 from feal.data.preparation.leaks import LISTED, find_leaks, repeats
 from feal.data.preparation.workers import available, decoded
-from feal.data.writing import PreparedWriter, check_place, other_set
+from feal.data.writing import PreparedWriter, check_facts, other_set
 from feal.errors import FealError
 from feal.files import locked, read_json, unwritable, write_json
 
@@ -63,6 +63,8 @@ def prepare(
     source, to, size = source.resolve(), to.resolve(), size or download.size
     if not source.is_dir():
         raise FealError(f"There is no folder {source}: give the one that holds the download.")
+    if to.is_relative_to(source):
+        raise FealError(f"{to} lies in the download {source}: choose a folder outside of it by --to.")
     scan = download.scan(source)
     # By site and id, so that neither the order of a folder nor that of a table matters.
     ordered = sorted(scan.drafts, key=lambda draft: (draft.site, draft.id, str(draft.image)))
@@ -90,7 +92,7 @@ class _Job:
 
     def prepared_already(self, *, skip_bad: bool) -> dict[str, Any] | None:
         """The source of the set that is there if it was made of these very files."""
-        check_place(self.to)
+        check_facts(self.to, {**self._facts(), "source": {}})
         if not (self.to / FILE).is_file():
             return None
         content = dict(read_manifest(self.to)[0].source)
@@ -126,6 +128,18 @@ class _Job:
         files = [[*inputs(draft, times=times), draft.group, draft.split] for draft in self.drafts]
         return digest([_FORMAT, identity(self.download), self.size, files])
 
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "name": self.download.name,
+            "task": self.download.task,
+            "classes": tuple(self.download.classes),
+            "channels": self.download.channels,
+            "height": self.size,
+            "width": self.size,
+            "dtype": self.download.dtype,
+            "regions": dict(self.download.regions),
+        }
+
     def _decode(self, parts: Sequence[Chunk], processes: int) -> None:
         done = 0
         self.progress("decoding", done, len(self.drafts))
@@ -156,18 +170,7 @@ class _Job:
         self, parts: Sequence[Chunk], samples: Sequence[Sample], chosen: Sides, source: dict[str, Any]
     ) -> None:
         partly = not all(sample.entry.labelled for sample in samples)
-        with PreparedWriter(
-            self.to,
-            name=self.download.name,
-            task=self.download.task,
-            classes=self.download.classes,
-            channels=self.download.channels,
-            height=self.size,
-            width=self.size,
-            dtype=self.download.dtype,
-            source=source,
-            regions=self.download.regions,
-        ) as writer:
+        with PreparedWriter(self.to, **self._facts(), source=source) as writer:
             sites = {site: writer.site(site) for site in chosen.origins}
             for done, (part, site, numbers) in enumerate(_portions(samples)):
                 self.progress("writing", done, len(parts))
