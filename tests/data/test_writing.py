@@ -237,3 +237,34 @@ def test_writers_at_the_same_time_agree(tmp_path: Path) -> None:
 def test_patients_default_to_one_each(tmp_path: Path) -> None:
     _write(tmp_path / "set", _part("b", "a"))
     assert open_prepared(tmp_path / "set").site("alder").patients().tolist() == ["a", "b"]
+
+
+def test_unlabelled_samples_are_counted_and_only_train(tmp_path: Path) -> None:
+    def write(name: str, splits: list[str], labels: list[int]) -> Path:
+        with PreparedWriter(
+            tmp_path / name, name="s", task="classification", classes=("a", "b"), channels=1, height=2, width=2
+        ) as writer:
+            writer.site("alder").append(
+                ids=["x", "y"],
+                images=np.zeros((2, 1, 2, 2), np.uint8),
+                truth=np.array(labels),
+                splits=splits,
+                labelled=[False, True],
+            )
+        return tmp_path / name
+
+    root = write("good", ["train", "test"], [7, 1])
+    site = open_prepared(root).site("alder")
+    assert site.unlabelled == 1
+    assert np.load(root / "alder" / "truth.npy").tolist() == [-1, 1]
+    with pytest.raises(FealError, match="The test sample 'x' of site 'alder' has no label"):
+        write("tested", ["test", "train"], [0, 0])
+    with pytest.raises(FealError, match="Sample 'y' of site 'alder' has the class value 2"):
+        write("wrong", ["train", "train"], [0, 2])
+    manifest = root / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"unlabelled": 1', '"unlabelled": 3'))
+    with pytest.raises(FealError, match="impossible number of unlabelled samples"):
+        open_prepared(root)
+    manifest.write_text(manifest.read_text().replace('"unlabelled": 3', '"unlabelled": 2'))
+    with pytest.raises(FealError, match="1 training samples without a label where the manifest says 2"):
+        open_truth(open_prepared(root).site("alder")).check()

@@ -23,7 +23,10 @@ THUMB = 16
 DISTANCE = 8
 """Bits by which the hashes of near-identical pictures may differ."""
 TOLERANCE = 0.2
-"""Root mean square difference of their thumbnails, as a share of the thumbnails' own spread."""
+"""Root mean square difference of their thumbnails, as a share of the thumbnails' own spread.
+
+With 0.2 groups of endoscopic frames stay within their sequence; from 0.25 on sequences of different people chain.
+"""
 
 _BANDS = np.array_split(np.arange(64, dtype=np.uint64), DISTANCE + 3)
 _GRID = 32
