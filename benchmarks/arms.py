@@ -60,6 +60,7 @@ LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
 }
 
 WEIGHTS = ("prior", "inverse")
+COUNTS = ("site", "global")
 # What --tune tries.
 GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
     "synthetic-lesions": {
@@ -72,6 +73,11 @@ GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
         "plain": {"training.lr": (7e-4, 2e-3, 6e-3)},
         "evidential": {"training.lr": (7e-4, 2e-3, 6e-3, 2e-2)},
         "balanced": {"training.lr": (7e-4, 2e-3, 6e-3)},
+    },
+    "fed-isic": {
+        "plain": {"training.lr": (1e-2, 3e-2), "counts": COUNTS},
+        "evidential": {"training.lr": (1e-2, 3e-2, 1e-1), "counts": COUNTS},
+        "balanced": {"training.lr": (1e-2, 3e-2), "counts": ("global",)},
     },
 }
 

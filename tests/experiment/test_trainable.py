@@ -72,10 +72,14 @@ def test_the_bits_are_the_same_with_and_without_outputs(
     assert differences(expected, fingerprint(anew.folder)) == []
 
 
-def test_seeds_and_strategies_share_the_outputs(runs: dict[str, Result], weights: Path, tmp_path: Path) -> None:
-    before = {path.name: path.stat().st_mtime_ns for path in trunks(runs["head"]).glob("*.npy")}
-    start(frozen(weights, "head", seed=5, strategy="entropy"), out=tmp_path / "run")
-    assert {path.name: path.stat().st_mtime_ns for path in trunks(runs["head"]).glob("*.npy")} == before
+def test_seeds_and_strategies_share_the_outputs(weights: Path, tmp_path: Path) -> None:
+    here = {"data": str(tmp_path / "data")}
+    files = []
+    for seed, strategy in ((0, "random"), (5, "entropy")):
+        start(frozen(weights, "head", seed=seed, strategy=strategy, **here), out=tmp_path / strategy)
+        files.append({path: path.stat().st_mtime_ns for path in tmp_path.glob("data/*-trunks/*.npy")})
+    assert files[0] == files[1]
+    assert len(files[0]) == 2
 
 
 @each_part

@@ -25,7 +25,7 @@ from feal.data.prepared import file_checksum
 from feal.data.samples import Rows
 from feal.federation.views import viewed
 from feal.files import in_turn, publish, read_json, unwritable, write_json
-from feal.models import Divided, starting_model
+from feal.models import Network, starting_model
 from feal.settings import Settings
 
 BATCH = 64
@@ -95,7 +95,7 @@ def _checksum(path: Path, changed: int, size: int) -> str:
     return file_checksum(path)
 
 
-def _trunk(data: PreparedSet, settings: Settings) -> Divided:
+def _trunk(data: PreparedSet, settings: Settings) -> Network:
     with torch.random.fork_rng(devices=[]):
         network = starting_model(
             settings,
@@ -105,12 +105,11 @@ def _trunk(data: PreparedSet, settings: Settings) -> Divided:
             height=data.height,
             width=data.width,
         )
-    assert isinstance(network, Divided)
     return network.eval()
 
 
 @torch.no_grad()
-def _compute(path: Path, trunk: Divided, site: PreparedSite, settings: Settings, read: ReadImages) -> None:
+def _compute(path: Path, trunk: Network, site: PreparedSite, settings: Settings, read: ReadImages) -> None:
     part, views = settings.training.trainable, range(settings.training.views)
     temporary = path.with_name(f".{path.name}.part")
     row = trunk.trunk(read(np.arange(1)), part=part).shape[1:]

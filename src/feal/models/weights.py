@@ -64,8 +64,11 @@ def load_weights(network: Network, tensors: Tensors, *, source: str) -> None:
     own = network.state_dict()
     head = {name for name in own if network.get_submodule(name.rpartition(".")[0]) is network.head}
     found = {name: _found(network, name, tensors) for name in own}
-    problems = [_misfit(name, own[name], found[name], tensors) for name in own.keys() - head]
-    problems += [f"{name} is of no layer of it" for name in tensors.keys() - set(found.values())]
+    absent, unused = (network.unpublished, network.unused) if source == IMAGENET else ((), ())
+    expected = {name for name in own.keys() - head if not name.startswith(absent)}
+    problems = [_misfit(name, own[name], found[name], tensors) for name in expected]
+    left = {name for name in tensors.keys() - set(found.values()) if not name.startswith(unused)}
+    problems += [f"{name} is of no layer of it" for name in left]
     problems = sorted(filter(None, problems))
     if problems:
         more = f", and {len(problems) - 1} more like that" if len(problems) > 1 else ""
