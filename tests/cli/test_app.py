@@ -4,7 +4,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from feal.config import load
 from tests.command import Command
+
+PAPER = ["fed-camelyon", "fed-fundus", "fed-isic", "fed-polyp", "fed-prostate", "octa-500"]
 
 TINY = [
     "synthetic.sites=2",
@@ -64,9 +67,9 @@ def test_the_default_folder_is_new_each_time(
                 "tod",
             ],
         ),
-        ("presets", ["demo", "demo-polyps", "synthetic-lesions", "synthetic-polyps"]),
-        ("datasets", ["synthetic-lesions", "synthetic-polyps"]),
-        ("models", ["efficientnet-b0", "tiny-cnn", "unet"]),
+        ("presets", ["demo", "demo-polyps", *PAPER, "fed-isic-small", "fed-polyp-small", "synthetic-lesions", "synthetic-polyps"]),
+        ("datasets", [*PAPER, "synthetic-lesions", "synthetic-polyps"]),
+        ("models", ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn", "unet", "unet-lite0"]),
         ("engines", ["flower-simulation", "in-process"]),
         ("annotators", ["folder", "oracle"]),
     ],
@@ -75,7 +78,26 @@ def test_list(command: Command, what: str, named: list[str]) -> None:
     listed = command("list", what)
     assert listed.code == 0
     lines = [line.split()[0] for line in listed.out.splitlines()[1:] if line.strip() and line[1] != " "]
-    assert lines == named
+    assert sorted(lines) == sorted(named)
+
+
+def test_the_papers_figures_stand_beside_its_settings(command: Command) -> None:
+    listed = command("list", "presets", "--paper")
+    assert listed.code == 0
+    said = " ".join(listed.out.split())
+    for preset in PAPER:
+        settings = load(preset)
+        assert f"{preset} the paper's" in said
+        facts = f"budget {settings.budget} · communication_rounds 100 · lambda {settings.evidence.lambda_:g}"
+        assert f"model {settings.model} · {facts}" in said
+    assert "feal 65.18 ± 0.41 67.77 ± 1.31 68.41 ± 1.01 68.46 ± 0.37" in said
+    assert "feal 83.72 85.19 85.96 86.27" in said
+
+
+def test_the_papers_figures_are_for_presets(command: Command) -> None:
+    refused = command("list", "models", "--paper")
+    assert refused.code == 2
+    assert "--paper is for presets" in refused.err
 
 
 def test_data_show_writes_a_sheet_for_each_site(command: Command, tmp_path: Path) -> None:

@@ -58,6 +58,15 @@ CASES = {
             parameters=4_012_672,
         ),
         Case(
+            name="unet-lite0",
+            task="segmentation",
+            sizes=((64, 64), (96, 128)),
+            features=320,
+            deep=112 * 9,
+            head_channels=32,
+            parameters=3_462_884,
+        ),
+        Case(
             name="efficientnet-lite0",
             task="classification",
             sizes=((32, 32), (45, 61), (96, 96)),

@@ -21,7 +21,8 @@ def show_paper() -> None:
         if rows:
             console.print(f"\n[bold]{name}[/bold]  {read_preset(name).get(ABOUT, '')}")
             console.print(f"[dim]{_settings(load(name))}[/dim]")
-            console.print(_table(rows))
+            for figure in dict.fromkeys(row.figure for row in rows):
+                console.print(_table(figure, [row for row in rows if row.figure == figure]))
     console.print(
         "\nPer cent, means of three seeds (± standard deviation), as printed in Chen, Ma, Cui, Xia: "
         "Think Twice Before Selection, CVPR 2024."
@@ -44,24 +45,14 @@ def _settings(settings: Settings) -> str:
     )
 
 
-def _table(rows: Sequence[Published]) -> Table:
-    rounds = sorted({row.round for row in rows if row.round and row.round > 1})
-    figures = list(dict.fromkeys(row.figure for row in rows))
-    heading = " / ".join(figures).replace("_", " ")
-    table = Table(heading, "model", *(f"round {number}" for number in rounds), box=None, header_style="bold")
+def _table(figure: str, rows: Sequence[Published]) -> Table:
+    columns = [f"round {number}" for number in sorted({row.round for row in rows if row.round and row.round > 1})]
+    table = Table(figure.replace("_", " "), "model", *(columns or [""]), box=None, header_style="bold")
     for (strategy, model), group in groupby(rows, key=lambda row: (row.strategy, row.query_model)):
-        by_round: dict[int | None, list[Published]] = {}
-        for row in group:
-            by_round.setdefault(row.round, []).append(row)
-        if not set(by_round) & set(rounds):  # one figure for the whole run
-            [whole] = by_round.values()
-            table.add_row(strategy, model or "", _cell(whole))
-        else:
-            table.add_row(strategy, model or "", *(_cell(by_round[number]) for number in rounds))
-    if not rounds:
-        table.add_column("")
+        name = "full, once" if strategy == "full" else strategy
+        table.add_row(name, model or "", *map(_cell, group))
     return table
 
 
-def _cell(figures: Sequence[Published]) -> str:
-    return " / ".join(f"{row.mean:.2f}" + (f" ± {row.sd:.2f}" if row.sd is not None else "") for row in figures)
+def _cell(row: Published) -> str:
+    return f"{row.mean:.2f}" + (f" ± {row.sd:.2f}" if row.sd is not None else "")

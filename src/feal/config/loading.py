@@ -19,7 +19,7 @@ from feal.federation.engines import ENGINES
 from feal.models import MODELS, check_source
 from feal.models.weights import IMAGENET, NONE
 from feal.selection import Role, strategy_named, whole_name
-from feal.settings import OPERATIONAL, Settings, Synthetic, flatten
+from feal.settings import OPERATIONAL, Settings, Synthetic, Transforms, flatten
 
 EVERYTHING = {"rounds": 1, "budget": "all", "cap": 1.0, "initial": "random"}
 """A run in which every sample is labelled at once."""
@@ -94,6 +94,12 @@ def _with_known_weights(settings: Settings) -> Settings:
         raise FealError(
             f"training.trainable={trainable} freezes weights that nobody trained: "
             "set weights=imagenet or give a file of weights."
+        )
+    own = settings.transforms.model_copy(update={"normalise": "none"})
+    if own != Transforms():
+        raise FealError(
+            f"training.trainable={trainable} trains on training.views of each image, not on transforms: "
+            "leave all of them but transforms.normalise out, or set training.trainable=all."
         )
     return settings
 

