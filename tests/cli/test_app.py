@@ -8,6 +8,7 @@ from feal.config import load
 from tests.command import Command
 
 PAPER = ["fed-camelyon", "fed-fundus", "fed-isic", "fed-polyp", "fed-prostate", "octa-500"]
+SYNTHETIC = ["synthetic-lesions", "synthetic-polyps"]
 
 TINY = [
     "synthetic.sites=2",
@@ -67,8 +68,11 @@ def test_the_default_folder_is_new_each_time(
                 "tod",
             ],
         ),
-        ("presets", ["demo", "demo-polyps", *PAPER, "fed-isic-small", "fed-polyp-small", "synthetic-lesions", "synthetic-polyps"]),
-        ("datasets", [*PAPER, "synthetic-lesions", "synthetic-polyps"]),
+        (
+            "presets",
+            [*PAPER, "fed-isic-small", "fed-polyp-small", "demo", "demo-polyps", *SYNTHETIC],
+        ),
+        ("datasets", [*PAPER, *SYNTHETIC]),
         ("models", ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn", "unet", "unet-lite0"]),
         ("engines", ["flower-simulation", "in-process"]),
         ("annotators", ["folder", "oracle"]),
