@@ -39,7 +39,9 @@ class Job:
         folder = RunFolder(self.folder)
         if not folder.config.exists():
             return False
-        self._check_same(settings_of(folder))
+        there = settings_of(folder)
+        if self._settled(there).identity() != there.identity():
+            raise FealError(f"{self.folder} holds a run with other settings: choose another --out, or remove it.")
         if not folder.summary.exists():
             return False
         summary = read_json(folder.summary)
@@ -48,8 +50,9 @@ class Job:
     def carry_out(self) -> str | None:
         """Start the run or go on with it; what went wrong, if anything did."""
         try:
-            if RunFolder(self.folder).config.exists():
-                resume(self.folder, settings=self.settings)
+            folder = RunFolder(self.folder)
+            if folder.config.exists():
+                resume(self.folder, settings=self._settled(settings_of(folder)))
             else:
                 start(self.settings, out=self.folder)
         except FealError as error:
@@ -58,13 +61,13 @@ class Job:
             return f"{type(error).__name__}: {error}"
         return None
 
-    def _check_same(self, there: Settings) -> None:
-        evidence = self.settings.evidence
+    def _settled(self, there: Settings) -> Settings:
+        """These settings, with what a run that is there has found out when it began: task and weights."""
+        evidence, digest = self.settings.evidence, self.settings.weights_digest
         if evidence.squared is None:
-            # Settled by the task when a run begins.
             evidence = evidence.model_copy(update={"squared": there.evidence.squared})
-        if self.settings.model_copy(update={"evidence": evidence}).identity() != there.identity():
-            raise FealError(f"{self.folder} holds a run with other settings: choose another --out, or remove it.")
+        found = {"evidence": evidence, "weights_digest": digest or there.weights_digest}
+        return self.settings.model_copy(update=found)
 
 
 def carry_out(jobs: Sequence[Job], *, processes: int) -> dict[Path, str]:
