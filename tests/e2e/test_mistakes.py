@@ -14,6 +14,7 @@ from feal.experiment import start
 from feal.federation import coordinator, learning
 from feal.files import locked
 from feal.models import Network
+from feal.settings import Settings
 from tests.command import Command, Ended
 from tests.prepared import Spoil, write_prepared
 from tests.runs import differences, fingerprint, tiny
@@ -108,15 +109,15 @@ def test_nan_in_an_image_names_the_sample(command: Command, tmp_path: Path) -> N
 def test_all_evidence_zero_is_said_and_selection_still_works(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = coordinator.build_model
+    build = coordinator.starting_model
 
-    def dead(name: str, **facts: object) -> Network:
-        network = build(name, **facts)
+    def dead(settings: Settings, **facts: object) -> Network:
+        network = build(settings, **facts)
         torch.nn.init.zeros_(network.head.weight)
         torch.nn.init.constant_(network.head.bias, -5.0)
         return network
 
-    monkeypatch.setattr(coordinator, "build_model", dead)
+    monkeypatch.setattr(coordinator, "starting_model", dead)
     data = write_prepared(tmp_path / "data")
     words = ["evidence.lambda=0", "rounds=2", "communication_rounds=1", "budget=4"]
     ended = command("run", "demo", f"dataset={data}", *words, "--out", tmp_path / "run")

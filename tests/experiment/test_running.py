@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 import feal
 from feal.experiment import Result, resume, start
-from feal.settings import LATER
+from feal.settings import later_defaults
 from tests.runs import differences, fingerprint, labels, tiny, tiny_polyps
 
 
@@ -258,7 +258,7 @@ def test_a_run_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
     ):
         content = read((run / name).read_text())
         settings = content.get("configuration", content)
-        for key in LATER:
+        for key in later_defaults():
             section, _, last = key.rpartition(".")
             del (settings[section] if section else settings)[last]
         (run / name).write_text(write(content))

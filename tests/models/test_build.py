@@ -21,7 +21,7 @@ def build(name: str, **changes) -> Network:
 def test_models_by_task() -> None:
     classifiers = ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]
     assert models_for("classification") == classifiers
-    assert models_for("segmentation") == ["unet"]
+    assert models_for("segmentation") == ["unet", "unet-lite0"]
 
 
 def test_an_unknown_name_gets_the_nearest_spelling() -> None:
@@ -30,7 +30,7 @@ def test_an_unknown_name_gets_the_nearest_spelling() -> None:
 
 
 def test_a_classifier_is_not_for_segmentation() -> None:
-    sentence = "The model 'tiny-cnn' is for classification, not for segmentation: the models that fit are unet."
+    sentence = "'tiny-cnn' is for classification, not for segmentation: the models that fit are unet, unet-lite0."
     with pytest.raises(FealError, match=re.escape(sentence)):
         build("tiny-cnn", task="segmentation")
 

@@ -9,7 +9,7 @@ from feal.errors import FealError
 from feal.models import MODELS, Divided, Network, build_model
 from feal.models.output import Output
 
-NAMES = [name for name in MODELS.names() if MODELS.get(name).divisible]
+NAMES = [name for name in MODELS.names() if issubclass(MODELS.get(name), Divided)]
 FORMS = [torch.channels_last, torch.contiguous_format]
 IMAGES = torch.rand(3, 3, 48, 64, generator=torch.Generator().manual_seed(5))
 each_network = pytest.mark.parametrize("name", NAMES)
@@ -38,6 +38,7 @@ def cut_from(whole: Divided, name: str, part: str) -> Network:
 
 def test_every_classifier_can_be_cut() -> None:
     assert NAMES == ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]
+    assert [name for name in MODELS.names() if MODELS.get(name).divisible] == [*NAMES, "unet-lite0"]
 
 
 @each_network

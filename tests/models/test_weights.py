@@ -108,7 +108,7 @@ def test_counters_of_batches_may_be_missing() -> None:
 
 def test_which_networks_imagenet_knows() -> None:
     known = [name for name in MODELS.names() if MODELS.get(name).imagenet]
-    assert known == ["densenet-121", "efficientnet-b0", "efficientnet-lite0"]
+    assert known == ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "unet-lite0"]
     sentence = f"no ImageNet weights for tiny-cnn, only for {', '.join(known)}: give a file, or none."
     for ask in (check_source, find_weights):
         with pytest.raises(FealError, match=sentence):

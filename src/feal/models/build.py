@@ -69,7 +69,7 @@ def models_for(task: Task) -> list[str]:
     """The names of the models for a task, sorted.
 
     >>> models_for("segmentation")
-    ['unet']
+    ['unet', 'unet-lite0']
     """
     return [name for name in MODELS.names() if MODELS.get(name).task == task]
 
