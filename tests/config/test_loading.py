@@ -188,6 +188,8 @@ def test_mistakes_in_a_file(tmp_path: Path, content: str, sentence: str) -> None
             },
             "trains on training.views of each image, not on transforms",
         ),
+        ({"training.views": 2}, "training.views are for training.trainable=tail or head"),
+        ({"weights_digest": "abc"}, "weights_digest is found out when a run begins"),
         ({"training.trainable": "neck"}, "training.trainable"),
         ({"training.views": 9}, "training.views"),
     ],

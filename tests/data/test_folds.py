@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from feal.data import locate, open_prepared
+from feal.analysis.discrimination import read_discrimination, roc_auc
+from feal.data import locate, open_prepared, open_truth
 from feal.data.folds import held_out
 from feal.data.samples import SampleTable
 from feal.errors import FealError
 from feal.experiment import start
+from tests.command import Command
 from tests.runs import labels, tiny
 
 
@@ -83,6 +85,23 @@ def test_a_run_is_judged_by_the_fold_and_asks_outside_it(tmp_path: Path) -> None
         assert asked == set(fold.ids("train"))
         kept = load_file(run / "sites" / name / "diagnostics" / "evaluation-001.safetensors")
         assert {whole.id_at(int(row)) for row in kept["rows"]} == held
+
+
+def test_the_figures_of_a_fold_are_never_called_those_of_the_test_part(tmp_path: Path, command: Command) -> None:
+    run = start(tiny(validation=0.3, rounds=1), out=tmp_path / "run").folder
+    said = "Judged by a validation fold of 30% of the training part"
+    assert said in command("show", run).out
+    assert command("export", run, "--format", "none", "--out", tmp_path / "exported").code == 0
+    card = (tmp_path / "exported" / "README.md").read_text()
+    assert "on a validation fold of 30 % of every site's training part, **not on test images**" in card
+    assert "own test part" not in card
+    [found] = read_discrimination(run)
+    data = open_prepared(locate("synthetic-lesions", synthetic=tiny().synthetic.model_dump()))
+    fold = data.site("alder", validation=0.3)
+    logits = load_file(run / "sites" / "alder" / "diagnostics" / "evaluation-001.safetensors")["logits"]
+    alpha = logits.clamp(min=0) + 1
+    scores = (alpha / alpha.sum(1, keepdim=True)).double().numpy()
+    assert found.sites["alder"] == pytest.approx(roc_auc(scores, open_truth(fold).of(fold.ids("test")).numpy()))
 
 
 def test_some_of_the_sites_can_take_part(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data import PreparedSet, locate, open_prepared, open_truth
+from feal.data import PreparedSite, locate, open_prepared, open_truth
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder
 from feal.experiment.running import settings_of
@@ -75,15 +75,18 @@ def read_discrimination(path: Path) -> list[Discrimination]:
     rounds: dict[int, dict[str, tuple[Scores, NDArray[np.integer]]]] = {}
     for file in kept:
         number, site = int(file.stem.removeprefix("evaluation-")), file.parent.parent.name
-        rounds.setdefault(number, {})[site] = _samples(file, data, site, context)
+        prepared = data.site(site, validation=settings.validation)
+        rounds.setdefault(number, {})[site] = _samples(file, prepared, context)
     return [_discrimination(number, samples) for number, samples in sorted(rounds.items())]
 
 
-def _samples(file: Path, data: PreparedSet, site: str, context: Context) -> tuple[Scores, NDArray[np.integer]]:
-    kept, prepared = read_tensors(file), data.site(site)
+def _samples(file: Path, prepared: PreparedSite, context: Context) -> tuple[Scores, NDArray[np.integer]]:
+    kept = read_tensors(file)
     rows = prepared.rows(prepared.ids("test"))
     if not np.array_equal(kept["rows"].numpy(), rows):
-        raise FealError(f"{file} is of other test samples than {data.root} has: put the run's own data there.")
+        raise FealError(
+            f"{file} is of other test samples than {prepared.folder} has: put the run's own data there."
+        )
     return context.probability(kept["logits"]).double().numpy(), open_truth(prepared).read(rows).numpy()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from feal.cli.tables import command, curve_table, labels_table, round_table, say
+from feal.cli.tables import VALIDATION, command, curve_table, labels_table, round_table, say
 from feal.experiment import Result
 from feal.federation.messages import JoinReply, LabelsReply
 from feal.federation.progress import Watcher
@@ -77,6 +77,8 @@ class Screen(Watcher):
             markup=False,
             highlight=False,
         )
+        if settings.validation is not None:
+            self._console.print(VALIDATION.format(share=settings.validation) + "\n", highlight=False)
         per_round = len(sites) * (settings.communication_rounds + 1)
         done = len(sites) + max(0, round - 1) * per_round + len(sites) * step if round else 0
         total = len(sites) + settings.rounds * per_round

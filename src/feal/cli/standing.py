@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from feal.cli.tables import command, curve_table, round_table
+from feal.cli.tables import VALIDATION, command, curve_table, round_table
 from feal.experiment.folder import RunFolder
 from feal.experiment.running import settings_of
 from feal.experiment.summary import summarize
@@ -40,6 +40,8 @@ def show_run(path: Path) -> None:
         soft_wrap=True,
         highlight=False,
     )
+    if settings.validation is not None:
+        console.print(VALIDATION.format(share=settings.validation), highlight=False)
     if summary["rounds"]:
         console.print(round_table(summary["rounds"][-1], task=state.task, rounds=settings.rounds))
         console.print()

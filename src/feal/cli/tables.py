@@ -14,6 +14,8 @@ from feal.annotation.folder import round_folder
 from feal.federation.messages import LabelsReply
 from feal.federation.statistics import SHOWN
 
+VALIDATION = "Judged by a validation fold of {share:.0%} of the training part; the test part rests."
+
 
 def round_table(record: Mapping[str, Any], *, task: str, rounds: int) -> Table:
     """One round: labels, the metrics and the evidence, by site and over all."""

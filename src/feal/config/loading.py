@@ -19,7 +19,7 @@ from feal.federation.engines import ENGINES
 from feal.models import MODELS, check_source
 from feal.models.weights import IMAGENET, NONE
 from feal.selection import Role, strategy_named, whole_name
-from feal.settings import OPERATIONAL, Settings, Synthetic, Transforms, flatten
+from feal.settings import OPERATIONAL, Settings, Synthetic, Training, Transforms, flatten
 
 EVERYTHING = {"rounds": 1, "budget": "all", "cap": 1.0, "initial": "random"}
 """A run in which every sample is labelled at once."""
@@ -39,6 +39,8 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     # Checked alone first, so that a mistake in the file is not blamed on the command line.
     build(flatten(content), source=f"preset {preset}")
     settings = build({**flatten(content), **flatten(overrides or {})}, source="the overrides")
+    if settings.weights_digest is not None:
+        raise FealError("weights_digest is found out when a run begins: leave it out.")
     settings = _with_known_weights(_with_known_names(settings))
     return _with_strategy_defaults(_with_dataset_defaults(settings))
 
@@ -84,6 +86,8 @@ def _with_known_weights(settings: Settings) -> Settings:
     check_source(settings.model, settings.weights)
     trainable = settings.training.trainable
     if trainable == "all":
+        if settings.training.views != Training().views:
+            raise FealError("training.views are for training.trainable=tail or head: leave them out.")
         return settings
     if not MODELS.get(settings.model).divisible:
         divisible = ", ".join(name for name in MODELS.names() if MODELS.get(name).divisible)

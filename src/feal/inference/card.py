@@ -88,7 +88,7 @@ def _figures(facts: Facts) -> str:
         labels = ", ".join(f"{site} {count}" for site, count in sorted(origin.labels.items()))
         return f"Round {origin.round} was not evaluated before the export. Labels: {labels}."
     lines = [
-        f"After round {origin.round}, on every site's own test part.",
+        f"After round {origin.round}, on {_judged(origin.settings)}.",
         "",
         f"| site | labels | test images | {' | '.join(name.replace('_', ' ') for name in names)} |",
         f"|---|{'---:|' * (len(names) + 2)}",
@@ -100,6 +100,13 @@ def _figures(facts: Facts) -> str:
         numbers = [_number(origin.metrics[name][key]) for name in names]
         lines.append(_line(row, sum(origin.labels.values()), sum(origin.tested.values()), numbers))
     return "\n".join(lines)
+
+
+def _judged(settings: Mapping[str, Any]) -> str:
+    share = settings.get("validation")
+    if share is None:
+        return "every site's own test part"
+    return f"a validation fold of {100 * share:g} % of every site's training part, **not on test images**"
 
 
 def _line(site: str, labels: int, tested: int, numbers: list[str]) -> str:
@@ -124,11 +131,21 @@ def _training(facts: Facts) -> str:
         f"- Adam, learning rate {training['lr']:g}, batches of {training['batch_size']}, "
         f"local epochs {training['local_epochs']}, weight decay {training['weight_decay']:g}, "
         f"schedule `{training['schedule']}`",
+        *_start(training, settings.get("weights_digest")),
         *_transforms(facts.transforms),
         f"- class weight: {evidence.class_weight}; seed {settings['seed']}; feal {facts.feal}",
         "- all that shaped it: `origin.settings` in `model.json`",
     ]
     return "\n".join(lines)
+
+
+def _start(training: Mapping[str, Any], weights: str | None) -> list[str]:
+    """A line for the weights that were not drawn at random, and what was frozen of them; none without such."""
+    if weights is None:
+        return []
+    part = training.get("trainable", "all")
+    frozen = f"; only its {part} was trained, on {training['views']} views of each image" if part != "all" else ""
+    return [f"- started from published or given weights (digest `{weights[:12]}`), whose terms apply too{frozen}"]
 
 
 def _transforms(transforms: Transforms) -> list[str]:

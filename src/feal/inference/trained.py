@@ -28,9 +28,9 @@ WEIGHTS = "model.safetensors"
 
 # What an export tells of the run's settings: named one by one, so that no place or address of a site slips in.
 _SHAPING = (
-    *("model", "strategy", "query_model", "loss", "counts", "initial", "seed", "rounds", "communication_rounds"),
-    *("budget", "cap", "restart", "participation", "training", "transforms", "evidence", "selection"),
-    "synthetic",
+    *("model", "weights_digest", "strategy", "query_model", "loss", "counts", "initial", "seed", "rounds"),
+    *("communication_rounds", "sites", "validation", "budget", "cap", "restart", "participation", "training"),
+    *("transforms", "evidence", "selection", "synthetic"),
 )
 
 
