@@ -60,7 +60,7 @@ LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
 }
 
 WEIGHTS = ("prior", "inverse")
-DECAYS = (0.0, 1e-2)
+RATES = (1e-2, 3e-2, 1e-1)
 # What --tune tries.
 GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
     "synthetic-lesions": {
@@ -75,9 +75,9 @@ GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
         "balanced": {"training.lr": (7e-4, 2e-3, 6e-3)},
     },
     "fed-isic": {
-        "plain": {"training.lr": (3e-3, 1e-2, 3e-2), "training.weight_decay": DECAYS, "counts": ("site",)},
-        "evidential": {"training.lr": (1e-2, 3e-2, 1e-1), "training.weight_decay": DECAYS, "counts": ("site",)},
-        "balanced": {"training.lr": (3e-3, 1e-2, 3e-2), "training.weight_decay": DECAYS, "counts": ("global",)},
+        "plain": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-2, 3e-2), "counts": ("site",)},
+        "evidential": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-3, 1e-2), "counts": ("site",)},
+        "balanced": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-2, 3e-2), "counts": ("global",)},
     },
 }
 
