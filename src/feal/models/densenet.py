@@ -18,11 +18,8 @@ LATE, LAST = 9, 10
 many come before the last one, which takes 512 at 1/32."""
 
 
-def _pretrained() -> nn.Module:
-    from monai.networks.nets.densenet import DenseNet121 as Monai
-
-    network: nn.Module = Monai(spatial_dims=2, in_channels=3, out_channels=1000, pretrained=True, progress=False)
-    return network
+TORCHVISION = Downloaded("densenet-121", "https://download.pytorch.org/models/densenet121-a639ec97.pth")
+"""The file that MONAI takes as well; MONAI's own loading leaves out in silence whatever does not fit."""
 
 
 @MODELS.register("densenet-121", summary="classification from 32 px: DenseNet-121, 7.0 M parameters")
@@ -34,7 +31,7 @@ class DenseNet121(Divided):
 
     task: ClassVar[Task] = "classification"
     smallest: ClassVar[int] = 32
-    imagenet: ClassVar[Published | None] = Downloaded("densenet-121", _pretrained)
+    imagenet: ClassVar[Published | None] = TORCHVISION
     lower_layers: ClassVar[tuple[str, ...]] = tuple(
         f"net.features.{name}"
         for name in (

@@ -76,18 +76,18 @@ def published_name(name: str) -> str:
     return re.sub(r"^(_blocks)\.\d+(\.\d+\.)", r"\1\2", name.removeprefix("net."))
 
 
-def _pretrained_b0() -> nn.Module:
-    from monai.networks.nets.efficientnet import EfficientNetBN
-
-    network: nn.Module = EfficientNetBN("efficientnet-b0", progress=False)
-    return network
+B0_WEIGHTS = Downloaded(
+    "efficientnet-b0",
+    "https://github.com/lukemelas/EfficientNet-PyTorch/releases/download/1.0/efficientnet-b0-355c32eb.pth",
+)
+"""The file that MONAI takes as well."""
 
 
 @MODELS.register("efficientnet-b0", summary="classification from 32 px: EfficientNet-B0, 4.0 M parameters")
 class EfficientNetB0(EfficientNet):
     """EfficientNet-B0."""
 
-    imagenet: ClassVar[Published | None] = Downloaded("efficientnet-b0", _pretrained_b0)
+    imagenet: ClassVar[Published | None] = B0_WEIGHTS
 
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__(classes=classes, channels=channels)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,6 @@ from typing import Protocol
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
 
 from feal.errors import FealError
 from feal.tensors import Tensors
@@ -33,24 +33,28 @@ class Published(Protocol):
 
 @dataclass(frozen=True)
 class Downloaded:
-    """Weights that a library downloads while it builds its network."""
+    """Weights in a file that torch's hub fetches once and keeps."""
 
     name: str
-    build: Callable[[], nn.Module]
+    url: str
+    """Ends in the first digits of the file's SHA-256, which a download is checked against."""
 
     def check(self) -> None:
         """Only a download can tell."""
 
     def tensors(self) -> Tensors:
-        """The state of the network once it is built; a `FealError` if there is no way to them."""
+        """The tensors of the file; a `FealError` if there is no way to them."""
         try:
-            with torch.random.fork_rng(devices=[]):
-                return self.build().state_dict()
+            with _protocols_accepted():
+                tensors = torch.hub.load_state_dict_from_url(
+                    self.url, map_location="cpu", progress=False, weights_only=True, check_hash=True
+                )
         except _FAILURES as error:
             raise FealError(
                 f"The ImageNet weights of {self.name} cannot be downloaded ({_why(error)}): "
-                "get that file in another way, and give it as weights=FILE."
+                f"get {self.url} in another way, and give it as weights=FILE."
             ) from error
+        return _by_name(tensors, source=self.url)
 
 
 @dataclass(frozen=True)
@@ -91,15 +95,26 @@ def read_weights(path: Path) -> Tensors:
         raise FealError(
             f"The weights {path} cannot be read ({_why(error)}): give safetensors, or a state dict of torch."
         ) from error
+    return _by_name(tensors, source=str(path))
+
+
+def _by_name(tensors: object, *, source: str) -> Tensors:
     if not isinstance(tensors, Mapping) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
-        raise FealError(f"{path} holds more than tensors by name: give a state dict, or a safetensors file.")
+        raise FealError(f"{source} holds more than tensors by name: give a state dict, or a safetensors file.")
     return dict(tensors)
 
 
 def _state_dict(path: Path) -> object:
+    with _protocols_accepted():
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+@contextmanager
+def _protocols_accepted() -> Iterator[None]:
+    """Without torch's warning that a file was pickled by another protocol than its own."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Detected pickle protocol")
-        return torch.load(path, map_location="cpu", weights_only=True)
+        yield
 
 
 def _why(error: Exception) -> str:
