@@ -171,6 +171,17 @@ def test_other_weights_than_the_runs_are_refused(bench: Bench, tmp_path: Path) -
     assert bench.files == []
 
 
+def test_images_that_are_not_those_prepared_leave_no_outputs(bench: Bench) -> None:
+    path = bench.site.folder / "images.npy"
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with pytest.raises(FealError, match="images.npy is not the one that was prepared .*: copy it again"):
+        bench.open()
+    assert bench.files == []
+    path.write_bytes(content)
+    bench.open()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_data_that_cannot_be_written_beside_use_the_users_cache(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

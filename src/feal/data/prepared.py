@@ -180,16 +180,23 @@ def verify(root: Path | str) -> None:
     prepared = open_prepared(root)
     for name in prepared.sites:
         prepared.site(name)
-        for path in altered_files(prepared, name):
-            raise FealError(
-                f"The file {path} is not the one that was prepared (missing, or its checksum differs): "
-                "copy it again or prepare the data set again."
-            )
+        check_files(prepared, name)
 
 
-def altered_files(prepared: PreparedSet, site: str) -> Iterator[Path]:
-    """The files of a site that are missing or whose content differs from the manifest's checksum."""
+def check_files(prepared: PreparedSet, site: str, *, only: str | None = None) -> None:
+    """Raise a `FealError` if a file of a site, or `only` that one, is missing or differs from its checksum."""
+    for path in altered_files(prepared, site, only=only):
+        raise FealError(
+            f"The file {path} is not the one that was prepared (missing, or its checksum differs): "
+            "copy it again or prepare the data set again."
+        )
+
+
+def altered_files(prepared: PreparedSet, site: str, *, only: str | None = None) -> Iterator[Path]:
+    """The files of a site, or `only` that one, that are missing or differ from the manifest's checksum."""
     for file, checksum in prepared.manifest.sites[site].checksums.items():
+        if only not in (None, file):
+            continue
         path = prepared.root / site / file
         if not path.is_file() or file_checksum(path) != checksum:
             yield path

@@ -21,7 +21,7 @@ from torch.backends import cpu
 from feal.data import PreparedSet, PreparedSite
 from feal.data.arrays import ArrayWriter, StoredArray
 from feal.data.datasets import user_cache
-from feal.data.prepared import file_checksum
+from feal.data.prepared import IMAGES, check_files, file_checksum
 from feal.data.samples import Rows
 from feal.federation.views import viewed
 from feal.files import in_turn, publish, read_json, unwritable, write_json
@@ -48,12 +48,15 @@ def open_outputs(
         device: where the trunk runs.
 
     Raises:
-        FealError: the weights are out of reach or not those that the run began with, or the disk refuses.
+        FealError: the weights are out of reach or not those that the run began with, the images are not those
+            that were prepared, or the disk refuses.
     """
     path = _place(data.root, f"{_name(data, site, settings, device)}.npy")
     if not _is_whole(path):
         with in_turn(path.with_name(f".{path.name}.lock")):
             if not _is_whole(path):
+                # The name stands for the images as prepared: outputs of damaged ones would outlive their repair.
+                check_files(data, site.name, only=IMAGES)
                 _compute(path, _trunk(data, settings).to(device), site, settings, read)
     return StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))
 
