@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from feal.data import open_prepared
 from feal.errors import FealError
 from feal.federation import trunk as trunk_module
+from feal.federation.engines.deadline import OutOfTime
 from feal.federation.inputs import Images, TrunkOutputs, trunk_outputs
 from feal.federation.trunk import open_outputs
 from feal.federation.views import viewed, viewed_mask
@@ -150,6 +151,38 @@ def test_what_is_damaged_is_computed_anew(bench: Bench, damage: str) -> None:
         path.with_name(f".{path.name}.part").write_bytes(content[:100])
     assert np.array_equal(bench.open(), expected)
     assert json.loads(facts.read_text())["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_who_is_stopped_goes_on_from_there_to_the_same_bytes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, torn: bool
+) -> None:
+    monkeypatch.setattr(trunk_module, "BATCH", 8)
+    bench.open()
+    (path,) = bench.files
+    expected, part = path.read_bytes(), path.with_name(f".{path.name}.part")
+    path.unlink()
+    asked: list[list[int]] = []
+    plain = Images.seen
+
+    def read(images: Images, rows: np.ndarray) -> torch.Tensor:
+        asked.append(rows.tolist())
+        if len(asked) == 5:
+            raise OutOfTime
+        return plain(images, rows)
+
+    monkeypatch.setattr(Images, "seen", read)
+    with pytest.raises(OutOfTime):
+        bench.open()
+    if torn:
+        content = part.read_bytes()
+        part.write_bytes(content[:-3000] + bytes(2999))
+    asked.clear()
+    bench.open()
+    first = {False: 16, True: 8}[torn]
+    assert asked[:2] == [[0], [*range(first, first + 8)]]
+    assert path.read_bytes() == expected
+    assert not part.exists()
 
 
 def test_whatever_decides_the_bits_has_a_file_of_its_own(bench: Bench) -> None:

@@ -67,19 +67,29 @@ class StoredArray:
 
 
 class ArrayWriter:
-    """Writes an `.npy` file in parts, without knowing the number of rows beforehand."""
+    """Writes an `.npy` file in parts, without knowing the number of rows beforehand.
 
-    def __init__(self, path: Path, *, row: tuple[int, ...], dtype: str) -> None:
+    With `keep`, so many rows of such a file (see `rows_written`) stay, and writing goes on behind them.
+    """
+
+    def __init__(self, path: Path, *, row: tuple[int, ...], dtype: str, keep: int = 0) -> None:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.row = row
-        self.rows = 0
-        self._file = path.open("wb")
+        self.rows = keep
+        self._file = path.open("r+b" if keep else "wb")
         self._write_header()
+        self._file.seek(keep * math.prod(row) * self.dtype.itemsize, os.SEEK_CUR)
+        self._file.truncate()
 
     def append(self, part: NDArray[Any]) -> None:
         """Add rows of shape [b, *row] at the end."""
         self._file.write(np.ascontiguousarray(part, dtype=self.dtype).data)
         self.rows += len(part)
+
+    def sync(self) -> None:
+        """Bring the rows so far to the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def close(self, *, sync: bool = True) -> None:
         """Write the final number of rows into the header and bring the file to the disk."""
@@ -89,8 +99,7 @@ class ArrayWriter:
             if sync:
                 self._file.seek(0)
                 self._write_header()
-                self._file.flush()
-                os.fsync(self._file.fileno())
+                self.sync()
 
     def __enter__(self) -> ArrayWriter:
         return self
@@ -105,6 +114,18 @@ class ArrayWriter:
         descr = npy.dtype_to_descr(self.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": (self.rows, *self.row)}
         npy.write_array_header_1_0(self._file, header)
+
+
+def rows_written(path: Path, *, row: tuple[int, ...], dtype: str) -> int:
+    """How many whole rows an `ArrayWriter` left at `path` before it was stopped; none if there is no such file."""
+    try:
+        with path.open("rb") as file:
+            shape, found = _header(file, path)
+            size = os.fstat(file.fileno()).st_size - file.tell()
+    except (FileNotFoundError, FealError):
+        return 0
+    fits = shape[1:] == row and found == np.dtype(dtype).newbyteorder("<")
+    return size // (math.prod(row) * found.itemsize) if fits else 0
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:

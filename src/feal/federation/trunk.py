@@ -1,8 +1,8 @@
 """Outputs of a frozen trunk over a site's images: computed once, kept on disk, shared by all runs.
 
 They are made in the order of the rows, so many at a time, and named after everything that decides their bits:
-whoever makes them, and whenever, makes the same. They lie beside the prepared data, or in the user's cache where
-that cannot be written, and are as private as the images.
+whoever makes them, and whenever, makes the same, and goes on where another was stopped. They lie beside the
+prepared data, or in the user's cache where that cannot be written, and are as private as the images.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch.backends import cpu
 
 from feal.data import PreparedSet, PreparedSite
-from feal.data.arrays import ArrayWriter, StoredArray
+from feal.data.arrays import ArrayWriter, StoredArray, rows_written
 from feal.data.datasets import user_cache
 from feal.data.prepared import IMAGES, check_files, file_checksum
 from feal.data.samples import Rows
@@ -115,16 +115,27 @@ def _trunk(data: PreparedSet, settings: Settings) -> Network:
 def _compute(path: Path, trunk: Network, site: PreparedSite, settings: Settings, read: ReadImages) -> None:
     part, views = settings.training.trainable, range(settings.training.views)
     temporary = path.with_name(f".{path.name}.part")
-    row = trunk.trunk(read(np.arange(1)), part=part).shape[1:]
+    row = tuple(trunk.trunk(read(np.arange(1)), part=part).shape[1:])
+    batches = np.split(np.arange(len(site)), range(BATCH, len(site), BATCH))
     try:
-        with ArrayWriter(temporary, row=tuple(row), dtype=TYPE) as writer:
-            for rows in np.split(np.arange(len(site)), range(BATCH, len(site), BATCH)):
+        done = _batches_done(temporary, row=row, size=BATCH * len(views))
+        with ArrayWriter(temporary, row=row, dtype=TYPE, keep=done * BATCH * len(views)) as writer:
+            for rows in batches[done:]:
                 images = read(rows)
                 outputs = [trunk.trunk(viewed(images, view), part=part) for view in views]
                 writer.append(torch.stack(outputs, dim=1).flatten(0, 1).cpu().numpy())
+                writer.sync()
         facts = {"shape": [writer.rows, *row], "sha256": file_checksum(temporary)}
         publish(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error
     write_json(_facts(path), facts)
+
+
+def _batches_done(temporary: Path, *, row: tuple[int, ...], size: int) -> int:
+    """How many batches of `size` rows a computation that was stopped left whole.
+
+    Each is brought to the disk before the next is written, so that only the last may be torn, as by a power cut.
+    """
+    return max(rows_written(temporary, row=row, dtype=TYPE) // size - 1, 0)
