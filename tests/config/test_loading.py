@@ -190,6 +190,8 @@ def test_mistakes_in_a_file(tmp_path: Path, content: str, sentence: str) -> None
         ),
         ({"training.views": 2}, "training.views are for training.trainable=tail or head"),
         ({"weights_digest": "abc"}, "weights_digest is found out when a run begins"),
+        ({"weights": "~nosuch/x.pth"}, "weights=~nosuch/x.pth is no path here .*: write it in full"),
+        ({"data": "~nosuch/x"}, "data=~nosuch/x is no path here .*: write it in full"),
         ({"training.trainable": "neck"}, "training.trainable"),
         ({"training.views": 9}, "training.views"),
     ],

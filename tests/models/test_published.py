@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from email.message import Message
+from http.client import BadStatusLine, IncompleteRead
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 
 import pytest
 import torch
@@ -67,6 +69,31 @@ def publishers_name(network: str, name: str) -> str:
         name = name.replace("class_layers.out", "classifier")
         return re.sub(r"(denselayer\d+)\.layers\.(norm|conv)", r"\1.\2.", name)
     return re.sub(r"^_blocks\.\d+\.", "_blocks.", name)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (TimeoutError(), "TimeoutError"),
+        (OSError(""), "OSError"),
+        (BadStatusLine(""), "BadStatusLine|''"),
+        (IncompleteRead(b"half"), "IncompleteRead"),
+        (HTTPError("any", 404, "Not Found", Message(), None), "404"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_download_that_breaks_off_says_why(
+    error: Exception, why: str, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("torch.hub.download_url_to_file", broken)
+    with pytest.raises(
+        FealError, match=f"cannot be downloaded .*({why}).*: get https.*b0-355c32eb.pth in another way"
+    ):
+        find_weights("efficientnet-b0", "imagenet")
 
 
 each_download = pytest.mark.parametrize("name", FILES)

@@ -82,7 +82,7 @@ def _with_known_names(settings: Settings) -> Settings:
 def _with_known_weights(settings: Settings) -> Settings:
     """What the network starts from, and which part of it can be trained then."""
     if settings.weights not in (NONE, IMAGENET):
-        settings = settings.model_copy(update={"weights": str(Path(settings.weights).expanduser().resolve())})
+        settings = settings.model_copy(update={"weights": _whole_path(settings.weights, "weights")})
     check_source(settings.model, settings.weights)
     trainable = settings.training.trainable
     if trainable == "all":
@@ -112,8 +112,15 @@ def _with_whole_paths(settings: Settings) -> Settings:
     """A run may be resumed from another folder than it was started in."""
     named = is_named(settings.dataset, data=settings.data)
     dataset = settings.dataset if named else str(Path(settings.dataset).resolve())
-    data = settings.data if settings.data is None else str(Path(settings.data).expanduser().resolve())
+    data = settings.data if settings.data is None else _whole_path(settings.data, "data")
     return settings.model_copy(update={"dataset": dataset, "data": data})
+
+
+def _whole_path(path: str, setting: str) -> str:
+    try:
+        return str(Path(path).expanduser().resolve())
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FealError(f"{setting}={path} is no path here ({error}): write it in full.") from None
 
 
 def _is_folder(name: str) -> bool:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +19,9 @@ from safetensors.torch import load_file
 from feal.errors import FealError
 from feal.tensors import Tensors
 
-_FAILURES = (OSError, RuntimeError, ValueError, EOFError, LookupError, pickle.UnpicklingError, SafetensorError)
+_OUT_OF_REACH = (OSError, HTTPException)
+_NO_WEIGHTS = (RuntimeError, ValueError, EOFError, LookupError, pickle.UnpicklingError, SafetensorError)
+_FAILURES = (*_OUT_OF_REACH, *_NO_WEIGHTS)
 
 
 class Published(Protocol):
@@ -118,6 +121,7 @@ def _protocols_accepted() -> Iterator[None]:
 
 
 def _why(error: Exception) -> str:
-    if not isinstance(error, OSError):
+    if not isinstance(error, _OUT_OF_REACH):
         return "it is not such a file, or damaged"
-    return error.strerror or str(error).splitlines()[0]
+    said = getattr(error, "strerror", None) or str(error)
+    return next(iter(said.splitlines()), type(error).__name__)
