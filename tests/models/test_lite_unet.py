@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from feal.errors import FealError
-from feal.models import build_model, starting_model
-from feal.models.efficientnet import EfficientNetLite0
+from feal.models import build_model, load_weights, starting_model
+from feal.models.efficientnet import EfficientNetLite0, published_name
 from feal.models.lite_unet import LiteUNet
 from feal.settings import Settings
 
@@ -64,6 +64,23 @@ def test_it_cannot_be_cut_elsewhere() -> None:
         _made().cut("head")
     with pytest.raises(FealError, match="square images, and these are 64 x 96"):
         _made().trunk(torch.rand(1, 3, 64, 96), part="tail")
+
+
+def test_a_file_of_lite0_fills_the_encoder_and_one_of_a_u_net_everything() -> None:
+    torch.manual_seed(1)
+    classifier = EfficientNetLite0(classes=1000, channels=3).state_dict()
+    lite0 = {published_name(name): tensor for name, tensor in classifier.items()}
+    drawn, network = _made(5).state_dict(), _made(5)
+    load_weights(network, lite0, source="a file")
+    for name, tensor in network.state_dict().items():
+        expected = lite0[published_name(name)] if name.startswith("net.") else drawn[name]
+        assert torch.equal(tensor, expected), name
+    whole = dict(_made(2).state_dict())
+    load_weights(network, whole, source="a file")
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in network.state_dict().items())
+    del whole["steps.2.norm.weight"]
+    with pytest.raises(FealError, match="steps.2.norm.weight is missing"):
+        load_weights(network, whole, source="a file")
 
 
 def test_imagenet_weights_fill_the_encoder_and_leave_the_decoder() -> None:

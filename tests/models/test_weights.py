@@ -78,8 +78,9 @@ def test_imagenets_last_layer_is_not_taken_even_if_it_fits() -> None:
         (lambda state: state.pop("blocks.0.weight"), "(blocks.0.weight is missing)"),
         (lambda state: state.update({"blocks.9.extra": torch.zeros(1)}), "(blocks.9.extra is of no layer of it)"),
         (lambda state: state["blocks.1.bias"].fill_(torch.nan), "(blocks.1.bias is not finite)"),
+        (lambda state: state["classifier.weight"].fill_(torch.inf), "(classifier.weight is not finite)"),
     ],
-    ids=["shape", "missing", "unknown", "nan"],
+    ids=["shape", "missing", "unknown", "nan", "nan in the last layer"],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_loaded(spoil, sentence: str) -> None:
     tensors = dict(build(seed=1).state_dict())

@@ -56,7 +56,8 @@ def starting_model(
 def load_weights(network: Network, tensors: Tensors, *, source: str) -> None:
     """Put tensors into a network in place; its last layer stays as it is if they have none that fits.
 
-    ImageNet's last layer is never taken. A counter of batches may be missing.
+    ImageNet's last layer is never taken. A counter of batches may be missing, and so may all layers that published
+    weights do not have.
 
     Raises:
         FealError: a tensor is missing, of another shape, not finite, or of a layer that the network does not have.
@@ -64,8 +65,10 @@ def load_weights(network: Network, tensors: Tensors, *, source: str) -> None:
     own = network.state_dict()
     head = {name for name in own if network.get_submodule(name.rpartition(".")[0]) is network.head}
     found = {name: _found(network, name, tensors) for name in own}
-    absent, unused = (network.unpublished, network.unused) if source == IMAGENET else ((), ())
-    expected = {name for name in own.keys() - head if not name.startswith(absent)}
+    whole = source != IMAGENET and all(_is_shaped(own[name], found[name], tensors) for name in head)
+    published = not any(name.startswith(network.unpublished) for name in tensors)
+    absent, unused = (network.unpublished, network.unused) if published else ((), ())
+    expected = {name for name in own if (whole or name not in head) and not name.startswith(absent)}
     problems = [_misfit(name, own[name], found[name], tensors) for name in expected]
     left = {name for name in tensors.keys() - set(found.values()) if not name.startswith(unused)}
     problems += [f"{name} is of no layer of it" for name in left]
@@ -76,7 +79,6 @@ def load_weights(network: Network, tensors: Tensors, *, source: str) -> None:
             f"The weights '{source}' do not fit a {type(network).__name__} for images of {network.channels} "
             f"channels ({problems[0]}{more}): give weights of that network."
         )
-    whole = source != IMAGENET and not any(_misfit(name, own[name], found[name], tensors) for name in head)
     taken = {name: tensors[there] for name, there in found.items() if there and (whole or name not in head)}
     network.load_state_dict({**own, **taken})
 
@@ -98,7 +100,10 @@ def _found(network: Network, name: str, tensors: Tensors) -> str | None:
 def _misfit(name: str, own: torch.Tensor, found: str | None, tensors: Tensors) -> str:
     if found is None:
         return "" if name.endswith("num_batches_tracked") else f"{name} is missing"
-    tensor = tensors[found]
-    if tensor.shape != own.shape:
-        return f"{found} is {tuple(tensor.shape)}, not {tuple(own.shape)}"
-    return "" if tensor.isfinite().all() else f"{found} is not finite"
+    if not _is_shaped(own, found, tensors):
+        return f"{found} is {tuple(tensors[found].shape)}, not {tuple(own.shape)}"
+    return "" if tensors[found].isfinite().all() else f"{found} is not finite"
+
+
+def _is_shaped(own: torch.Tensor, found: str | None, tensors: Tensors) -> bool:
+    return found is not None and tensors[found].shape == own.shape
