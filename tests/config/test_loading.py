@@ -177,7 +177,15 @@ def test_mistakes_in_a_file(tmp_path: Path, content: str, sentence: str) -> None
         ),
         (
             {"model": "unet", "dataset": "synthetic-polyps", "training.trainable": "head"},
-            "unet is trained as a whole: set training.trainable=all, or take densenet-121, .*, tiny-cnn",
+            "unet has no head that can be trained alone: set training.trainable to all.$",
+        ),
+        (
+            {"model": "unet", "dataset": "synthetic-polyps", "training.trainable": "tail"},
+            "unet has no tail that can be trained alone: set training.trainable to all, or take unet-lite0.$",
+        ),
+        (
+            {"model": "unet-lite0", "dataset": "synthetic-polyps", "training.trainable": "head"},
+            "unet-lite0 has no head that can be trained alone: set training.trainable to all or tail.$",
         ),
         (
             {

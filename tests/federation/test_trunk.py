@@ -185,7 +185,7 @@ def test_who_is_stopped_goes_on_from_there_to_the_same_bytes(
     assert not part.exists()
 
 
-def test_whatever_decides_the_bits_has_a_file_of_its_own(bench: Bench) -> None:
+def test_whatever_decides_the_bits_has_a_file_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     training = bench.settings.training
     bench.open()
     bench.open(seed=5, strategy="random", rounds=3)
@@ -194,7 +194,13 @@ def test_whatever_decides_the_bits_has_a_file_of_its_own(bench: Bench) -> None:
     bench.open(training=training.model_copy(update={"trainable": "head"}))
     with threads(2):
         bench.open(threads=2)
-    assert len(bench.files) == 4
+    bench.open(transforms=Transforms(normalise="imagenet"))
+    other = write_weights(bench.data.root.parent / "other.safetensors", seed=4)
+    bench.open(weights=str(other), weights_digest=tensors_digest(load_file(other)))
+    assert len(bench.files) == 6
+    monkeypatch.setattr(trunk_module, "version", lambda package: f"9.1 of {package}")
+    bench.open()
+    assert len(bench.files) == 7
 
 
 def test_other_weights_than_the_runs_are_refused(bench: Bench, tmp_path: Path) -> None:

@@ -38,7 +38,11 @@ def cut_from(whole: Divided, name: str, part: str) -> Network:
 
 def test_every_classifier_can_be_cut() -> None:
     assert NAMES == ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]
-    assert [name for name in MODELS.names() if MODELS.get(name).divisible] == [*NAMES, "unet-lite0"]
+    assert {name: MODELS.get(name).parts for name in MODELS.names()} == {
+        **dict.fromkeys(NAMES, ("tail", "head")),
+        "unet": (),
+        "unet-lite0": ("tail",),
+    }
 
 
 @each_network
@@ -87,5 +91,5 @@ def test_the_images_are_the_trunk_of_the_whole() -> None:
 
 
 def test_a_network_that_cannot_be_cut_says_so() -> None:
-    with pytest.raises(FealError, match="UNet is trained as a whole: leave training.trainable at all"):
+    with pytest.raises(FealError, match="UNet has no tail that can be trained alone: .* to all.$"):
         build_model("unet", task="segmentation", classes=2, channels=3, height=32, width=32, part="tail")

@@ -16,7 +16,7 @@ from feal.data import DATASETS
 from feal.data.datasets import is_named, no_such_dataset
 from feal.errors import FealError
 from feal.federation.engines import ENGINES
-from feal.models import MODELS, check_source
+from feal.models import MODELS, check_source, models_for
 from feal.models.weights import IMAGENET, NONE
 from feal.selection import Role, strategy_named, whole_name
 from feal.settings import OPERATIONAL, Settings, Synthetic, Training, Transforms, flatten
@@ -89,10 +89,13 @@ def _with_known_weights(settings: Settings) -> Settings:
         if settings.training.views != Training().views:
             raise FealError("training.views are for training.trainable=tail or head: leave them out.")
         return settings
-    if not MODELS.get(settings.model).divisible:
-        divisible = ", ".join(name for name in MODELS.names() if MODELS.get(name).divisible)
+    network = MODELS.get(settings.model)
+    if trainable not in network.parts:
+        parts = " or ".join(("all", *network.parts))
+        others = ", ".join(name for name in models_for(network.task) if trainable in MODELS.get(name).parts)
         raise FealError(
-            f"{settings.model} is trained as a whole: set training.trainable=all, or take {divisible}."
+            f"{settings.model} has no {trainable} that can be trained alone: set training.trainable to {parts}"
+            f"{f', or take {others}' if others else ''}."
         )
     if settings.weights == NONE:
         raise FealError(

@@ -37,12 +37,14 @@ def check_admission(site: PreparedSite, settings: Settings, *, folder: Path) -> 
 
 
 def check_images(settings: Settings, site: JoinReply) -> None:
-    """Refuse transforms that do not go with the images, or that the network cannot take.
+    """Refuse transforms that do not go with the images, or images that the network, or its trunk, cannot take.
 
     Raises:
         FealError: one of these.
     """
     transforms = settings.transforms
     check_transforms(transforms, task=site.task, channels=site.channels, height=site.height, width=site.width)
+    network = MODELS.get(settings.model)
     if transforms.crop:
-        MODELS.get(settings.model).check_size(transforms.crop, transforms.crop)
+        network.check_size(transforms.crop, transforms.crop)
+    network.check_trunk(settings.training.trainable, height=site.height, width=site.width)

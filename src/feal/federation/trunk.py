@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ def _name(data: PreparedSet, site: PreparedSite, settings: Settings, device: tor
     training = settings.training
     decisive = [FORMAT, data.digest, site.name, settings.model, settings.weights_digest, training.views]
     decisive += [settings.transforms.normalise, device.type, settings.threads, torch.__version__]
-    decisive += [cpu.get_cpu_capability()]
+    decisive += [version("monai"), cpu.get_cpu_capability()]
     digest = hashlib.blake2b(json.dumps(decisive).encode(), digest_size=8).hexdigest()
     return f"{site.name}-{settings.model}-{training.trainable}-{digest}"
 

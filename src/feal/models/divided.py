@@ -22,7 +22,7 @@ class Divided(Network):
     of them. What is left keeps its names: the weights of the pieces together are those of the whole.
     """
 
-    divisible: ClassVar[bool] = True
+    parts: ClassVar[tuple[Trainable, ...]] = ("tail", "head")
     lower_layers: ClassVar[tuple[str, ...]]
     """Dotted names of the layers that `lower` uses."""
     upper_layers: ClassVar[tuple[str, ...]]

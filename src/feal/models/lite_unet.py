@@ -52,7 +52,7 @@ class LiteUNet(Network):
     # Instance norm has nothing to normalise when the first step's maps, 1/16 of the image, are a single pixel.
     smallest: ClassVar[int] = 64
     multiple: ClassVar[int] = 32
-    divisible: ClassVar[bool] = True
+    parts: ClassVar[tuple[Trainable, ...]] = ("tail",)
     imagenet: ClassVar[Published | None] = LITE0_WEIGHTS
     unpublished: ClassVar[tuple[str, ...]] = ("steps.",)
     unused: ClassVar[tuple[str, ...]] = ("_conv_head.", "_bn1.", "_fc.")
@@ -90,21 +90,24 @@ class LiteUNet(Network):
         """What the network cut at `part` takes in the place of these images [B, channels, H, W]."""
         if part == "all":
             return images
-        if images.shape[2] != images.shape[3]:
-            raise FealError(
-                f"{type(self).__name__} keeps an encoder's outputs of square images, and these are "
-                f"{images.shape[2]} x {images.shape[3]}: prepare them square, or set training.trainable=all."
-            )
+        self.check_trunk(part, height=images.shape[2], width=images.shape[3])
         return torch.cat([maps.flatten(1) for maps in self._encoded(images)], dim=1)
 
     def cut(self, part: Trainable) -> Self:
         """Let go of the encoder, for `tail`; a last layer alone cannot draw."""
-        if part == "head":
-            return super().cut(part)
-        self.part = part
+        super().cut(part).part = part
         if part == "tail":
             self.net = nn.Identity()
         return self
+
+    @classmethod
+    def check_trunk(cls, part: Trainable, *, height: int, width: int) -> None:
+        super().check_trunk(part, height=height, width=width)
+        if part == "tail" and height != width:
+            raise FealError(
+                f"{cls.__name__} keeps an encoder's outputs of square images, and these are "
+                f"{height} x {width}: prepare them square, or set training.trainable=all."
+            )
 
     def aliases(self, name: str) -> tuple[str, ...]:
         return (published_name(name),)

@@ -28,8 +28,8 @@ class Network(nn.Module, ABC):
     """The shortest side of an image, in pixels."""
     multiple: ClassVar[int] = 1
     """What both sides of an image must be a multiple of."""
-    divisible: ClassVar[bool] = False
-    """Whether it can be cut into a frozen trunk and a part that is trained, see `Divided`."""
+    parts: ClassVar[tuple[Trainable, ...]] = ()
+    """Those that can be trained alone, on what a frozen trunk below makes of the images, see `Divided`."""
     imagenet: ClassVar[Published | None] = None
     """Weights trained on ImageNet, where somebody published such."""
 
@@ -59,14 +59,12 @@ class Network(nn.Module, ABC):
 
     def trunk(self, images: torch.Tensor, *, part: Trainable) -> torch.Tensor:
         """What the network cut at `part` takes in the place of these images; the images themselves for `all`."""
-        if part != "all":
-            raise FealError(f"{type(self).__name__} is trained as a whole: leave training.trainable at all.")
+        self._check_part(part)
         return images
 
     def cut(self, part: Trainable) -> Self:
         """Let go of the layers below `part`, in place; a network that has no such part is a `FealError`."""
-        if part != "all":
-            raise FealError(f"{type(self).__name__} is trained as a whole: leave training.trainable at all.")
+        self._check_part(part)
         return self
 
     def aliases(self, name: str) -> tuple[str, ...]:
@@ -80,6 +78,21 @@ class Network(nn.Module, ABC):
             raise FealError(
                 f"{cls.__name__} cannot take images of {height} x {width} pixels: "
                 f"pad, crop or resize them so that both sides are {cls._fitting_sides()}."
+            )
+
+    @classmethod
+    def check_trunk(cls, part: Trainable, *, height: int, width: int) -> None:
+        """Raise a `FealError` if nothing below `part` can stand for images of that size."""
+        del height, width
+        cls._check_part(part)
+
+    @classmethod
+    def _check_part(cls, part: Trainable) -> None:
+        parts = ("all", *cls.parts)
+        if part not in parts:
+            raise FealError(
+                f"{cls.__name__} has no {part} that can be trained alone: "
+                f"set training.trainable to {' or '.join(parts)}."
             )
 
     @classmethod
