@@ -54,6 +54,21 @@ class Blobs(Download):
         ]
 
 
+class Given(Blobs):
+    """Blobs with drafts that a test rewrites."""
+
+    def __init__(self, **changes: dict[str, object]) -> None:
+        self.changes = changes
+
+    def scan(self, folder: Path) -> Scan:
+        drafts = super().scan(folder).drafts
+        return Scan(
+            drafts=[
+                Draft(**{**vars(draft), **self.changes.get(draft.site, {}).get(draft.id, {})}) for draft in drafts
+            ]
+        )
+
+
 @pytest.fixture
 def download(tmp_path: Path) -> Path:
     """Two sites of ten pictures, no two alike."""

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,12 @@ from PIL import Image
 
 from feal.data import open_prepared, open_truth
 from feal.data.preparation import chunks, decoding, workers
-from feal.data.preparation.contract import Draft, Piece, Scan
+from feal.data.preparation.contract import Draft, Piece
 from feal.data.preparation.findings import FindingsError
 from feal.data.preparation.preparing import Outcome, prepare
 from feal.data.prepared import verify
 from feal.errors import FealError
-from tests.data.preparation.conftest import Blobs, picture
+from tests.data.preparation.conftest import Blobs, Given, picture
 from tests.paths import PROJECT
 
 
@@ -92,6 +93,33 @@ def test_another_download_or_size_does_not_replace_a_set(download: Path) -> None
     with pytest.raises(FealError, match="another prepared data set already"):
         _prepared(download)
     assert _bytes(root) == before
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_new_finding_is_seen_in_a_folder_that_was_prepared(download: Path, skip_bad: bool) -> None:
+    _prepared(download)
+    shutil.copy(download / "alder" / "masks" / "00.png", download / "alder" / "masks" / "90.png")
+    with pytest.raises(FealError, match="another prepared data set already: remove it"):
+        _prepared(download, skip_bad=skip_bad)
+
+
+def test_a_mended_folder_is_not_refused_for_what_it_held(download: Path) -> None:
+    orphan = download / "alder" / "masks" / "90.png"
+    shutil.copy(download / "alder" / "masks" / "00.png", orphan)
+    root = _prepared(download, skip_bad=True).root
+    orphan.unlink()
+    with pytest.raises(FealError, match="another prepared data set already: remove it"):
+        _prepared(download)
+    shutil.rmtree(root)
+    assert _prepared(download).source["left_out"] == []
+
+
+def test_a_site_that_came_or_went_is_another_set(download: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _prepared(download)
+    scan = Blobs.scan
+    monkeypatch.setattr(Blobs, "scan", lambda self, folder: replace(scan(self, folder), absent=["elm", "oak"]))
+    with pytest.raises(FealError, match="another prepared data set already"):
+        _prepared(download)
 
 
 @pytest.mark.slow
@@ -324,21 +352,6 @@ def test_a_site_that_loses_everything(download: Path) -> None:
         (finding.file, finding.problem) for finding in refused.value.findings
     ]
     assert open_prepared(_prepared(download, skip_bad=True).root).sites == ["birch"]
-
-
-class Given(Blobs):
-    """Blobs with drafts that a test rewrites."""
-
-    def __init__(self, **changes: dict[str, object]) -> None:
-        self.changes = changes
-
-    def scan(self, folder: Path) -> Scan:
-        drafts = super().scan(folder).drafts
-        return Scan(
-            drafts=[
-                Draft(**{**vars(draft), **self.changes.get(draft.site, {}).get(draft.id, {})}) for draft in drafts
-            ]
-        )
 
 
 def _given(download: Path, **changes: dict[str, object]) -> Outcome:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from feal.data.preparation.chunks import Chunk, Entry
 from feal.data.preparation.contract import Download, Draft, Finding, Split
 from feal.data.preparation.findings import named
-from feal.data.preparation.likeness import Looks, Pairs, near_pairs, same_pairs
+from feal.data.preparation.likeness import Looks, Pairs, joined, near_pairs, same_pairs
 from feal.data.preparation.splitting import both_sides, grouped, split
 
 
@@ -92,14 +92,16 @@ def sides(samples: Sequence[Sample], alike: Likeness) -> Sides:
     splits: list[Split] = ["train"] * len(samples)
     origins: dict[str, str] = {}
     remarks: list[str] = []
-    pairs = np.concatenate([alike.same, alike.near])
+    # Over all sites: two pictures of a site may be linked by a copy that lies at another one.
+    likes = joined(len(samples), np.concatenate([alike.same, alike.near]))
     sites = np.array([sample.draft.site for sample in samples])
     for site in sorted(set(sites.tolist())):
         numbers = np.flatnonzero(sites == site)
         members = [samples[number] for number in numbers.tolist()]
         ids = [member.entry.id for member in members]
         groups = [member.draft.group for member in members]
-        names, units = grouped(ids, groups, _within(pairs, numbers, len(samples)))
+        here = same_pairs(list(zip(likes[numbers].tolist(), groups, strict=True)))
+        names, units = grouped(ids, groups, here)
         chosen = [member.draft.split for member in members if member.draft.split is not None]
         if chosen:
             origins[site] = "shipped"
@@ -107,6 +109,8 @@ def sides(samples: Sequence[Sample], alike: Likeness) -> Sides:
         else:
             origins[site] = "8:2 by likeness" if None in groups else "8:2 by patient"
             chosen = split(units, ids, [member.entry.labelled for member in members], site=site)
+        if "test" not in chosen:
+            remarks.append(f"Site {site} has no test sample: nothing is measured there.")
         for number, name, side in zip(numbers.tolist(), names, chosen, strict=True):
             patients[number], splits[number] = name, side
     return Sides(patients, splits, origins, remarks)
@@ -119,14 +123,6 @@ def _on_both_sides(site: str, groups: Sequence[str], splits: Sequence[str]) -> l
     named_ones = ", ".join(both[:5]) + (", ..." if len(both) > 5 else "")
     patients = "1 patient" if len(both) == 1 else f"{len(both)} patients, cases or lesions"
     return [f"The split that site {site} comes with has {patients} on both sides ({named_ones}); it is kept."]
-
-
-def _within(pairs: Pairs, numbers: NDArray[np.int64], count: int) -> Pairs:
-    """Pairs with both ends among these samples, by place among them."""
-    place = np.full(count, -1, dtype=np.int64)
-    place[numbers] = np.arange(len(numbers))
-    here = place[pairs]
-    return here[(here >= 0).all(axis=1)]
 
 
 def _thumbs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -77,8 +77,8 @@ def near_pairs(pictures: Looks) -> Pairs:
     return pairs[_confirmed(pictures.thumbs, pairs)]
 
 
-def same_pairs(digests: Sequence[str]) -> Pairs:
-    """Each later sample whose pixels equal an earlier one's, with the first of these.
+def same_pairs(digests: Sequence[Hashable]) -> Pairs:
+    """Each later sample whose digest equals an earlier one's, with the first of these.
 
     >>> same_pairs(["a", "b", "a", "a"]).tolist()
     [[0, 2], [0, 3]]

@@ -24,7 +24,7 @@ from feal.files import locked, read_json, unwritable, write_json
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
 
-_FORMAT = 1
+_FORMAT = 2
 """To be raised when another split or another set comes of the same decoded pictures."""
 
 STAMP = "prepared-from.json"
@@ -126,7 +126,9 @@ class _Job:
 
     def _inputs(self, *, times: bool) -> str:
         files = [[*inputs(draft, times=times), draft.group, draft.split] for draft in self.drafts]
-        return digest([_FORMAT, identity(self.download), self.size, files])
+        findings = [asdict(finding) for finding in in_order(self.findings)]
+        told = [findings, sorted(self.scan.absent), list(self.scan.remarks)]
+        return digest([_FORMAT, identity(self.download), self.size, files, told])
 
     def _facts(self) -> dict[str, Any]:
         return {
