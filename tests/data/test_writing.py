@@ -207,6 +207,13 @@ def test_the_same_set_again_is_kept_and_another_refused(tmp_path: Path) -> None:
     verify(tmp_path / "set")
 
 
+def test_a_good_copy_is_not_thrown_away_for_a_damaged_one(tmp_path: Path) -> None:
+    _write(tmp_path / "set", _part("a"))
+    np.load(tmp_path / "set" / "alder" / "images.npy", mmap_mode="r+")[:] = 9
+    with pytest.raises(FealError, match=r"alder/images.npy is not the one .*remove the set's folder"):
+        _write(tmp_path / "set", _part("a"))
+
+
 def test_a_place_that_is_taken_is_found_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "notes.txt").write_text("mine")

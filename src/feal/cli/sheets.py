@@ -40,8 +40,8 @@ def check_dataset(root: Path) -> None:
     if found:
         first = f"{found[0].file}: {found[0].problem}"
         raise FindingsError(
-            f"{root} is not as it was prepared, {len(found)} problems (the first: {first}): copy it again or "
-            "prepare it again.",
+            f"{root} is not as it was prepared, {len(found)} problems (the first: {first}): copy it again, or "
+            "remove the folder and prepare it again.",
             found,
         )
     console = Console()

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from feal.errors import FealError
 
+AGAIN = "copy it again, or remove the set's folder and prepare the data set again"
+"""What to do about a damaged set: while it is there, preparing leaves it alone."""
+
 _RESIDENT = 64 * 2**20
 _LARGE = 256 * 2**20
 
@@ -177,4 +180,4 @@ def _check_size(path: Path, size: int, expected: int) -> None:
 
 
 def _damaged(path: Path, how: str) -> FealError:
-    return FealError(f"The file {path} {how}: copy it again or prepare the data set again.")
+    return FealError(f"The file {path} {how}: {AGAIN}.")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from feal.data.arrays import AGAIN
 from feal.errors import FealError
 from feal.settings import Task
 
@@ -202,4 +203,4 @@ def _is_count(value: object) -> bool:
 
 
 def _damaged(path: Path, how: str) -> FealError:
-    return FealError(f"The manifest {path} is damaged, {how}: prepare the data set again.")
+    return FealError(f"The manifest {path} is damaged, {how}: {AGAIN}.")

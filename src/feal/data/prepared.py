@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from feal.data.arrays import StoredArray
+from feal.data.arrays import AGAIN, StoredArray
 from feal.data.folds import held_out
 from feal.data.manifest import Manifest, SiteRecord, read_manifest
 from feal.data.samples import FOLDER, Rows, Texts, open_samples
@@ -136,9 +136,7 @@ class PreparedSet:
         self.named([name])
         folder = self.root / name
         if not folder.is_dir():
-            raise FealError(
-                f"The folder {folder} of site '{name}' is missing: copy it again or prepare the data set again."
-            )
+            raise FealError(f"The folder {folder} of site '{name}' is missing: {AGAIN}.")
         return PreparedSite(self.root, name, self.manifest, self.manifest.sites[name], validation=validation)
 
 
@@ -187,8 +185,7 @@ def check_files(prepared: PreparedSet, site: str, *, only: str | None = None) ->
     """Raise a `FealError` if a file of a site, or `only` that one, is missing or differs from its checksum."""
     for path in altered_files(prepared, site, only=only):
         raise FealError(
-            f"The file {path} is not the one that was prepared (missing, or its checksum differs): "
-            "copy it again or prepare the data set again."
+            f"The file {path} is not the one that was prepared (missing, or its checksum differs): {AGAIN}."
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.arrays import StoredArray, write_array
+from feal.data.arrays import AGAIN, StoredArray, write_array
 from feal.errors import FealError
 
 SPLITS = ("train", "test")
@@ -71,7 +71,7 @@ class SampleTable:
         if len(same):
             raise duplicate(ids[same[0]].decode(), self.site)
         if np.any(ids[1:] < ids[:-1]) or not _is_permutation(rows):
-            raise FealError(f"The sample table {folder} is not in order: prepare the data set again.")
+            raise FealError(f"The sample table {folder} is not in order: {AGAIN}.")
 
 
 def open_samples(folder: Path, *, site: str, samples: int) -> SampleTable:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from feal.data.arrays import StoredArray
+from feal.data.arrays import AGAIN, StoredArray
 from feal.data.prepared import PreparedSite
 from feal.data.samples import Rows, Texts
 from feal.errors import FealError
@@ -61,7 +61,7 @@ class Truth:
         if int((~known).sum()) != self.site.unlabelled:
             raise FealError(
                 f"Site '{self.site.name}' has {int((~known).sum())} training samples without a label where the "
-                f"manifest says {self.site.unlabelled}: prepare the data set again."
+                f"manifest says {self.site.unlabelled}: {AGAIN}."
             )
         for rows, values in self.parts():
             self._check_part(rows, values, known[rows])

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feal.data.arrays import ArrayWriter
-from feal.data.manifest import FILE, Manifest, SiteRecord, check_name
-from feal.data.prepared import IMAGES, file_checksum, open_prepared
+from feal.data.manifest import FILE, Manifest, SiteRecord, check_name, read_manifest
+from feal.data.prepared import IMAGES, file_checksum, verify
 from feal.data.samples import COLUMNS, FOLDER, no_training_sample, write_samples
 from feal.data.truth import TRUTH, UNKNOWN, out_of_range, outside
 from feal.errors import FealError
@@ -221,8 +221,9 @@ class PreparedWriter:
             self._check_same(manifest)
 
     def _check_same(self, manifest: Manifest) -> None:
-        if open_prepared(self.root).manifest.encode() != manifest.encode():
+        if read_manifest(self.root)[0].encode() != manifest.encode():
             raise other_set(self.root)
+        verify(self.root)
 
 
 def check_facts(root: Path, facts: Mapping[str, Any]) -> None:

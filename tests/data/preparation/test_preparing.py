@@ -122,6 +122,48 @@ def test_a_site_that_came_or_went_is_another_set(download: Path, monkeypatch: py
         _prepared(download)
 
 
+def test_a_damaged_set_is_named_before_anything_is_decoded(
+    download: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = _prepared(download).root
+    good = _bytes(root)
+    images = root / "alder" / "images.npy"
+    images.write_bytes(images.read_bytes()[:-1] + bytes([images.read_bytes()[-1] ^ 1]))
+    with monkeypatch.context() as patch:
+        patch.setattr(Blobs, "read", lambda *_, **__: pytest.fail("decoded"))
+        for _ in range(2):
+            with pytest.raises(FealError, match=r"alder/images.npy is not .*remove the set's folder and prepare"):
+                _prepared(download)
+            (root / "prepared-from.json").unlink(missing_ok=True)
+    shutil.rmtree(root)
+    assert _bytes(_prepared(download).root) == good
+
+
+def test_a_file_that_changes_while_others_are_decoded(download: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, late = Blobs.read, download / "alder" / "00.png"
+
+    def changing(self: Blobs, draft: Draft, *, size: int) -> list[Piece]:
+        pieces = list(read(self, draft, size=size))
+        if draft.image == late:
+            _saved(picture(77))(late)
+        return pieces
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Blobs, "read", changing)
+        assert _prepared(download).fresh
+    with pytest.raises(FealError, match="another prepared data set already"):
+        _prepared(download)
+
+
+def test_only_half_written_sets_of_this_very_place_are_swept(download: Path) -> None:
+    own = ".t[o]." + "0a" * 16 + ".partial"
+    others = [".t[o].v2.0123.partial", f".t[o].v2.{'0a' * 16}.partial", f".to.{'0a' * 16}.partial"]
+    for name in (own, *others):
+        (download.parent / name).mkdir()
+    prepare(Blobs(), download, download.parent / "t[o]", processes=1)
+    assert sorted(path.name for path in download.parent.iterdir()) == sorted([*others, "download", "t[o]"])
+
+
 @pytest.mark.slow
 def test_the_number_of_processes_changes_no_byte(download: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "_DRAFTS", 3)
@@ -406,15 +448,24 @@ def test_leaks_across_sides_and_sites_are_listed(download: Path) -> None:
 
 
 def test_a_reader_that_breaks_its_word_is_found(download: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = [
-        Piece(id="a", image=np.zeros((3, 32, 31), np.uint8), truth=None),
-        Piece(id="a", image=np.zeros((3, 32, 32), np.float16), truth=None),
-        Piece(id="a", image=np.zeros((3, 32, 32), np.uint8), truth=np.full((32, 32), 2, np.uint8)),
-        Piece(id="a", image=np.zeros((3, 32, 32), np.uint8), truth=np.zeros((3, 3), np.uint8)),
-    ]
-    monkeypatch.setattr(Blobs, "read", lambda self, draft, *, size: [wrong[int(draft.id) % 4]])
+    plain = np.zeros((3, 32, 32), np.uint8)
+    wrong = {
+        "(3, 32, 31)": Piece(id="a", image=plain[..., 1:], truth=None),
+        "float16": Piece(id="a", image=plain.astype(np.float16), truth=None),
+        "class 2": Piece(id="a", image=plain, truth=np.full((32, 32), 2, np.uint8)),
+        "shape (3, 3)": Piece(id="a", image=plain, truth=np.zeros((3, 3), np.uint8)),
+        "float32, not of whole numbers": Piece(id="a", image=plain, truth=np.full((32, 32), 0.5, np.float32)),
+        "the id ''": Piece(id="", image=plain, truth=np.zeros((32, 32), np.uint8)),
+        "the id 7": Piece(id=7, image=plain, truth=np.zeros((32, 32), np.uint8)),
+        "the id 'a\\n'": Piece(id="a\n", image=plain, truth=np.zeros((32, 32), np.uint8)),
+    }
+    pieces = list(wrong.values())
+    monkeypatch.setattr(Blobs, "read", lambda self, draft, *, size: [pieces[int(draft.id) % len(pieces)]])
     with pytest.raises(FindingsError) as refused:
         _prepared(download)
-    problems = [finding.problem for finding in refused.value.findings if finding.file.startswith("alder/")]
-    for part, problem in zip(("(3, 32, 31)", "float16", "class 2", "shape (3, 3)"), problems, strict=False):
+    problems = [
+        finding.problem for finding in refused.value.findings if re.fullmatch(r"alder/0\d\.png", finding.file)
+    ]
+    assert len(problems) == 10
+    for part, problem in zip([*wrong, *list(wrong)[:2]], problems, strict=True):
         assert part in problem

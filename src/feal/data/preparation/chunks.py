@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from feal.classes import own_file
 from feal.data.arrays import ArrayWriter, StoredArray
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, UnfitError
-from feal.data.preparation.findings import named
+from feal.data.preparation.findings import is_possible, named
 from feal.data.preparation.likeness import THUMB, looks
 from feal.data.truth import UNKNOWN
 from feal.files import read_json, write_text
@@ -163,6 +163,8 @@ def _keep(download: Download, piece: Piece, draft: int, writers: Mapping[str, Ar
 
 def _checked(download: Download, piece: Piece, size: int) -> Piece:
     """The piece, if it is what the reader promised; otherwise an `UnfitError`."""
+    if not isinstance(piece.id, str) or not is_possible(piece.id):
+        raise UnfitError(f"gives the id {piece.id!r}, which is not 1 to 400 printable characters")
     shape, classes = (download.channels, size, size), len(download.classes)
     if piece.image.shape != shape or piece.image.dtype != np.dtype(download.dtype):
         raise UnfitError(f"was read as {piece.image.dtype} {piece.image.shape}, not {download.dtype} {shape}")
@@ -173,6 +175,8 @@ def _checked(download: Download, piece: Piece, size: int) -> Piece:
     truth = np.asarray(piece.truth)
     if truth.shape != (() if download.task == "classification" else (size, size)):
         raise UnfitError(f"has a label or mask of shape {truth.shape}")
+    if truth.dtype.kind not in "iub":
+        raise UnfitError(f"has a label or mask of {truth.dtype}, not of whole numbers")
     low, high = int(truth.min()), int(truth.max())
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high

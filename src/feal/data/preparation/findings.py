@@ -49,7 +49,7 @@ def checked_drafts(drafts: Sequence[Draft], folder: Path) -> tuple[list[Draft], 
         problem = None
         if counts[draft.site, draft.id] > 1:
             problem = f"has the id '{draft.id}' that another file of site {draft.site} has, too"
-        elif not _possible(draft.id) or not _possible(draft.group or "-"):
+        elif not is_possible(draft.id) or not is_possible(draft.group or "-"):
             problem = "has an id or a patient that is not 1 to 400 printable characters"
         elif draft.split is None and draft.site in shipped:
             problem = "is on no side of the split that its site comes with"
@@ -60,5 +60,6 @@ def checked_drafts(drafts: Sequence[Draft], folder: Path) -> tuple[list[Draft], 
     return good, findings
 
 
-def _possible(text: str) -> bool:
+def is_possible(text: str) -> bool:
+    """Whether this can be the id of a sample or a patient."""
     return text.isprintable() and 0 < len(text) <= 400

@@ -83,7 +83,7 @@ def same_pairs(digests: Sequence[Hashable]) -> Pairs:
     >>> same_pairs(["a", "b", "a", "a"]).tolist()
     [[0, 2], [0, 3]]
     """
-    first: dict[str, int] = {}
+    first: dict[Hashable, int] = {}
     pairs = [(first.setdefault(digest, number), number) for number, digest in enumerate(digests)]
     return as_pairs([pair for pair in pairs if pair[0] != pair[1]])
 

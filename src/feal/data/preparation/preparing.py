@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from feal.data.preparation.findings import checked_drafts, in_order, named, refu
 from feal.data.preparation.gathering import Likeness, Sample, Sides, compare, gather, sides
 from feal.data.preparation.leaks import LISTED, find_leaks, repeats
 from feal.data.preparation.workers import available, decoded
+from feal.data.prepared import verify
 from feal.data.writing import PreparedWriter, check_facts, other_set
 from feal.errors import FealError
 from feal.files import locked, read_json, unwritable, write_json
@@ -58,7 +60,8 @@ def prepare(
 
     Raises:
         FindingsError: files that cannot be used, all of them; `skip_bad` goes on without these.
-        FealError: the folder does not hold this data set, the place is taken, the disk refuses, a process died.
+        FealError: the folder does not hold this data set, the place is taken, the set there is damaged, the
+            disk refuses, a process died.
     """
     source, to, size = source.resolve(), to.resolve(), size or download.size
     if not source.is_dir():
@@ -89,6 +92,15 @@ class _Job:
     drafts: Sequence[Draft]
     findings: Sequence[Finding]
     progress: Progress
+    inputs: str = field(init=False)
+    """Digest of the files' names and sizes, and of what the scan told; goes with the set."""
+    stamp: str = field(init=False)
+    """The same with places and times, which hold on this machine only."""
+
+    def __post_init__(self) -> None:
+        # Now and not at the end: a file that changes while others are decoded is not the one that was prepared.
+        object.__setattr__(self, "inputs", self._inputs(times=False))
+        object.__setattr__(self, "stamp", self._inputs(times=True))
 
     def prepared_already(self, *, skip_bad: bool) -> dict[str, Any] | None:
         """The source of the set that is there if it was made of these very files."""
@@ -96,9 +108,10 @@ class _Job:
         if not (self.to / FILE).is_file():
             return None
         content = dict(read_manifest(self.to)[0].source)
-        if content.get("inputs") != self._inputs(times=False):
+        if content.get("inputs") != self.inputs:
             raise other_set(self.to)
-        if not (self.to / STAMP).is_file() or read_json(self.to / STAMP) != {"inputs": self._inputs(times=True)}:
+        verify(self.to)
+        if not (self.to / STAMP).is_file() or read_json(self.to / STAMP) != {"inputs": self.stamp}:
             return None
         if content["left_out"] and not skip_bad:
             raise refused(self.source, [Finding(**one) for one in content["left_out"]])
@@ -120,7 +133,7 @@ class _Job:
         chosen = sides(samples, alike)
         source = self._source(samples, chosen, alike, left_out)
         self._write(parts, samples, chosen, source)
-        write_json(self.to / STAMP, {"inputs": self._inputs(times=True)})
+        write_json(self.to / STAMP, {"inputs": self.stamp})
         shutil.rmtree(work, ignore_errors=True)
         return Outcome(root=self.to, fresh=True, source=source)
 
@@ -158,7 +171,7 @@ class _Job:
         return {
             "download": self.download.name,
             "version": self.download.version,
-            "inputs": self._inputs(times=False),
+            "inputs": self.inputs,
             "absent": sorted(self.scan.absent),
             "remarks": [*self.scan.remarks, *chosen.remarks],
             "left_out": [asdict(finding) for finding in left_out],
@@ -215,8 +228,10 @@ def _workplace(to: Path) -> Iterator[Path]:
 
 def _sweep(to: Path, work: Path, parts: Sequence[Chunk]) -> None:
     """Remove what a kill left half-written, and what was decoded of files that are others now."""
-    for partial in to.parent.glob(f".{to.name}.*.partial"):
-        shutil.rmtree(partial, ignore_errors=True)
+    partial = re.compile(re.escape(f".{to.name}.") + r"[0-9a-f]{32}\.partial")
+    for path in to.parent.iterdir():
+        if partial.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
     wanted = {part.place.name for part in parts}
     for path in work.glob("[0-9]*"):
         if path.name.split(".")[0] not in wanted:
