@@ -11,9 +11,8 @@ from numpy.lib import format as npy
 
 from feal.data.arrays import write_array
 from feal.data.manifest import FILE, Manifest, SiteRecord
-from feal.data.prepared import IMAGES
+from feal.data.prepared import IMAGES, TRUTH
 from feal.data.samples import FOLDER, write_samples
-from feal.data.truth import TRUTH
 
 
 def site_with_holes(root: Path, *, samples: int, size: int) -> None:

@@ -1,13 +1,15 @@
 """Everything that is wrong with a prepared set, and its counts against numpy's."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from feal.data.checking import class_counts, problems
-from feal.data.prepared import PreparedSet, open_prepared
+from feal.data.prepared import PreparedSet, open_prepared, verify
 from feal.data.truth import open_truth
+from feal.errors import FealError
 from tests.prepared import write_prepared
 
 
@@ -30,6 +32,18 @@ def test_all_problems_are_named(tmp_path: Path) -> None:
     assert found[0][1] == "is missing"
     assert "differs from its checksum" in found[1][1]
     assert "Sample 'birch-0003' of site 'birch' has the class value 9" in found[4][1]
+
+
+def test_a_file_without_a_checksum_is_named(plain: Path) -> None:
+    manifest = plain / "manifest.json"
+    content = json.loads(manifest.read_text())
+    listed = content["sites"]["alder"]["checksums"]
+    content["sites"]["alder"]["checksums"] = {}
+    manifest.write_text(json.dumps(content))
+    found = [path.relative_to(plain / "alder").as_posix() for path, _ in problems(open_prepared(plain))]
+    assert found == sorted(listed)
+    with pytest.raises(FealError, match="is not the one that was prepared"):
+        verify(plain)
 
 
 @pytest.mark.parametrize("kind", ["lesions", "polyps"])

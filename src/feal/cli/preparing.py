@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from feal.settings import Task
 FOLDER = "folder"
 """The name that stands for pictures of one's own."""
 
-_SHOWN = 5
+_SHOWN, _MEMBERS = 5, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,8 @@ def _tell(console: Console, source: Mapping[str, Any]) -> None:
         say(console, f"\nLeaks, {count} sets of like pictures across train and test or sites:", style="yellow")
         for leak in source["leaks"][:_SHOWN]:
             members = zip(leak["sites"], leak["splits"], leak["samples"], strict=True)
-            say(console, f"  {leak['kind']}: " + " = ".join(" ".join(member) for member in members))
+            shown = " = ".join(" ".join(member) for member in islice(members, _MEMBERS))
+            more = f" and {leak['pictures'] - _MEMBERS} more" if leak["pictures"] > _MEMBERS else ""
+            say(console, f"  {leak['kind']}: {shown}{more}")
         if count > _SHOWN:
             say(console, f"  ... see source.leaks in the manifest, which names {len(source['leaks'])} of them.")

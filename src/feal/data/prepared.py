@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from feal.data.arrays import AGAIN, StoredArray
 from feal.data.folds import held_out
 from feal.data.manifest import Manifest, SiteRecord, read_manifest
-from feal.data.samples import FOLDER, Rows, Texts, open_samples
+from feal.data.samples import COLUMNS, FOLDER, Rows, Texts, open_samples
 from feal.errors import FealError, unknown
 from feal.settings import Task
 
 IMAGES = "images.npy"
+TRUTH = "truth.npy"
 
 SCALE = {"uint8": 255.0, "uint16": 65535.0}
 """What a stored value is divided by, so that integers cover [0, 1]."""
@@ -190,12 +191,12 @@ def check_files(prepared: PreparedSet, site: str, *, only: str | None = None) ->
 
 
 def altered_files(prepared: PreparedSet, site: str, *, only: str | None = None) -> Iterator[Path]:
-    """The files of a site, or `only` that one, that are missing or differ from the manifest's checksum."""
-    for file, checksum in prepared.manifest.sites[site].checksums.items():
-        if only not in (None, file):
-            continue
+    """The files of a site, or `only` that one, that are missing or not those of a checksum in the manifest."""
+    checksums = prepared.manifest.sites[site].checksums
+    expected = (IMAGES, TRUTH, *(f"{FOLDER}/{name}.npy" for name in COLUMNS))
+    for file in sorted({*expected, *checksums} if only is None else {only}):
         path = prepared.root / site / file
-        if not path.is_file() or file_checksum(path) != checksum:
+        if not path.is_file() or file_checksum(path) != checksums.get(file):
             yield path
 
 

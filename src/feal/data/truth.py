@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from feal.data.arrays import AGAIN, StoredArray
-from feal.data.prepared import PreparedSite
+from feal.data.prepared import TRUTH, PreparedSite
 from feal.data.samples import Rows, Texts
 from feal.errors import FealError
 
-TRUTH = "truth.npy"
 UNKNOWN = {"classification": -1, "segmentation": 255}
 """What stands where nobody gave a label: as the class, or at every pixel of the mask."""
 

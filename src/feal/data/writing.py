@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from feal.data.arrays import ArrayWriter
 from feal.data.manifest import FILE, Manifest, SiteRecord, check_name, read_manifest
-from feal.data.prepared import IMAGES, file_checksum, verify
+from feal.data.prepared import IMAGES, TRUTH, file_checksum, verify
 from feal.data.samples import COLUMNS, FOLDER, no_training_sample, write_samples
-from feal.data.truth import TRUTH, UNKNOWN, out_of_range, outside
+from feal.data.truth import UNKNOWN, out_of_range, outside
 from feal.errors import FealError
 from feal.files import unwritable, write_bytes
 from feal.settings import Task
@@ -236,9 +236,13 @@ def check_facts(root: Path, facts: Mapping[str, Any]) -> None:
         raise FealError(f"{root} exists and is no prepared data set: choose another folder.")
 
 
-def other_set(root: Path) -> FealError:
+class OtherSetError(FealError):
+    """The place belongs to another data set."""
+
+
+def other_set(root: Path) -> OtherSetError:
     """The error for a place that another data set has."""
-    return FealError(f"{root} holds another prepared data set already: remove it or choose another folder.")
+    return OtherSetError(f"{root} holds another prepared data set already: remove it or choose another folder.")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -53,6 +53,21 @@ def test_many_equal_hashes_stay_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compared[0] <= 32 * 600
 
 
+def test_pairs_that_many_keys_find_are_not_piled_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(likeness, "_PILE", 1000)
+    sizes: list[int] = []
+    unique = np.unique
+    monkeypatch.setattr(likeness.np, "unique", lambda values: sizes.append(values.size) or unique(values))
+    draw = np.random.default_rng(0)
+    bits = np.uint64(1) << draw.integers(0, 64, (10, 20), dtype=np.uint64)
+    hashes = (draw.integers(0, 2**63, (10, 1), dtype=np.uint64) ^ bits).ravel()
+    found = near_pairs(Looks(hashes, np.tile(np.arange(256, dtype=np.uint8).reshape(16, 16), (200, 1, 1))))
+    near = np.bitwise_count(hashes[:, None] ^ hashes) <= DISTANCE
+    expected = joined(200, np.argwhere(np.triu(near, 1)))
+    assert joined(200, found).tolist() == expected.tolist()
+    assert max(sizes) <= 2 * len(found) + 3000
+
+
 def test_changed_light_noise_and_size_stay_alike_and_others_do_not() -> None:
     draw = np.random.default_rng(0)
     variants = [picture(number, height=96, width=96) for number in range(40)]

@@ -1,5 +1,6 @@
 """From a download to a prepared set: whole, once, the same however it came about, and nothing else."""
 
+import errno
 import json
 import os
 import re
@@ -162,6 +163,40 @@ def test_only_half_written_sets_of_this_very_place_are_swept(download: Path) -> 
         (download.parent / name).mkdir()
     prepare(Blobs(), download, download.parent / "t[o]", processes=1)
     assert sorted(path.name for path in download.parent.iterdir()) == sorted([*others, "download", "t[o]"])
+
+
+def test_a_workplace_without_a_chunk_does_not_stay(download: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Blobs, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _prepared(download)
+    assert sorted(path.name for path in download.parent.iterdir()) == ["download"]
+
+
+def test_what_was_decoded_for_a_place_of_another_set_does_not_stay(download: Path) -> None:
+    root = _prepared(download).root
+    file = download / "alder" / "00.png"
+    bitmap = Image.fromarray(picture(78))
+    for path in (file, download / "other.png"):
+        bitmap.save(path, format="BMP")
+        bitmap = Image.fromarray(picture(79))
+    shutil.rmtree(root)
+    _prepared(download)
+    (download / "other.png").replace(file)  # of the same name and size
+    with pytest.raises(FealError, match="another prepared data set already"):
+        _prepared(download)
+    assert sorted(path.name for path in download.parent.iterdir()) == ["download", "to"]
+
+
+def test_a_full_disk_while_decoding_names_the_place(download: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(chunks.ArrayWriter, "append", full)
+    with pytest.raises(FealError, match=r"no space left to write .*/\.to\.work/000000-"):
+        _prepared(download)
 
 
 @pytest.mark.slow
@@ -361,6 +396,9 @@ def test_all_that_is_wrong_is_found_at_once(download: Path) -> None:
         assert re.search(problem, found[file]), found[file]
     assert not (download.parent / "to").exists()
     assert not list(download.parent.glob(".to.*.partial"))
+    work = download.parent / ".to.work"
+    assert f"what is decoded is kept in {work})" in str(refused.value)
+    assert list(work.glob("*.json"))
 
 
 def test_bad_files_are_left_out_and_listed(download: Path) -> None:
@@ -438,6 +476,7 @@ def test_leaks_across_sides_and_sites_are_listed(download: Path) -> None:
     assert [leak["kind"] for leak in leaks] == ["same", "same", "near"]
     assert leaks[0] == {
         "kind": "same",
+        "pictures": 2,
         "samples": ["00", "09"],
         "sites": ["alder"] * 2,
         "splits": ["train", "test"],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from feal.data.preparation.contract import Download, Draft, Finding, Piece, Unfi
 from feal.data.preparation.findings import is_possible, named
 from feal.data.preparation.likeness import THUMB, looks
 from feal.data.truth import UNKNOWN
-from feal.files import read_json, write_text
+from feal.files import from_system, read_json, unwritable, write_text
 
 _FORMAT = 1
 _BYTES = 8 * 2**20
@@ -88,25 +89,32 @@ def decode(download: Download, chunk: Chunk, *, size: int, folder: Path) -> None
     """Decode a chunk and keep it; an unfit draft becomes a finding. Only one draft at a time is in memory."""
     entries: list[Entry] = []
     findings: list[Finding] = []
-    chunk.place.parent.mkdir(parents=True, exist_ok=True)
-    writers = {
-        name: ArrayWriter(chunk.part(name), row=row, dtype=dtype)
-        for name, (row, dtype) in _rows(download, size).items()
-    }
-    try:
+    with _writing(chunk), ExitStack() as files:
+        chunk.place.parent.mkdir(parents=True, exist_ok=True)
+        writers = {
+            name: files.enter_context(ArrayWriter(chunk.part(name), row=row, dtype=dtype))
+            for name, (row, dtype) in _rows(download, size).items()
+        }
         for number, draft in enumerate(chunk.drafts):
             try:
                 pieces = [_checked(download, piece, size) for piece in download.read(draft, size=size)]
             except UnfitError as error:
                 findings.append(Finding(file=named(error.file or draft.image, folder), problem=str(error)))
                 continue
+            except OSError as error:
+                raise from_system(error) from error
             for piece in pieces:
                 entries.append(_keep(download, piece, number, writers))
-    finally:
-        for writer in writers.values():
-            writer.close()
     content = {"entries": [asdict(entry) for entry in entries], "findings": [asdict(one) for one in findings]}
     write_text(chunk.record, json.dumps(content))
+
+
+@contextmanager
+def _writing(chunk: Chunk) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(chunk.place, error) from error
 
 
 def identity(download: Download) -> list[object]:

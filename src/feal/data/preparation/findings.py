@@ -18,13 +18,13 @@ class FindingsError(FealError):
         self.findings = list(findings)
 
 
-def refused(folder: Path, findings: Sequence[Finding]) -> FindingsError:
-    """The error for a download with findings."""
+def refused(folder: Path, findings: Sequence[Finding], *, kept: Path | None = None) -> FindingsError:
+    """The error for a download with findings; `kept` is where the decoded rest waits for a second try."""
     first = findings[0]
     things = "1 problem was" if len(findings) == 1 else f"{len(findings)} problems were"
     return FindingsError(
         f"{things} found in {folder} (the first: {first.file} {first.problem}): mend the files, "
-        "or go on without them by --skip-bad.",
+        f"or go on without them by --skip-bad{f' (what is decoded is kept in {kept})' if kept else ''}.",
         findings,
     )
 

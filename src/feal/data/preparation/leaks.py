@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,8 @@ from feal.data.preparation.likeness import Pairs, joined
 
 LISTED = 100
 """How many leaks the manifest names."""
+NAMED = 20
+"""How many pictures of a leak it names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +28,14 @@ class Leak:
     splits: Sequence[str]
 
     def entry(self) -> dict[str, Any]:
-        """As the manifest holds it."""
-        return asdict(self)
+        """As the manifest holds it: how many pictures, and the first of them."""
+        return {
+            "kind": self.kind,
+            "pictures": len(self.samples),
+            "samples": list(self.samples[:NAMED]),
+            "sites": list(self.sites[:NAMED]),
+            "splits": list(self.splits[:NAMED]),
+        }
 
 
 def find_leaks(
@@ -71,7 +79,13 @@ def _leak(
     sites: Sequence[str],
     splits: Sequence[str],
 ) -> Leak:
-    ordered = sorted(members, key=lambda number: (sites[number], ids[number]))
+    # The first of every part come first, so that a few of many show between which parts the leak is.
+    seen: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for number in sorted(members, key=lambda number: (sites[number], ids[number])):
+        ranked.append((seen[sites[number], splits[number]], number))
+        seen[sites[number], splits[number]] += 1
+    ordered = [number for _, number in sorted(ranked, key=lambda pair: pair[0])]
     return Leak(
         kind=kind,
         samples=[ids[number] for number in ordered],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ _BANDS = np.array_split(np.arange(64, dtype=np.uint64), DISTANCE + 3)
 _GRID = 32
 _REACH = 32
 """How many like-keyed neighbours a hash is compared with: a million equal ones stay a million steps."""
+_PILE = 2**21
+"""How many pairs are piled up before repeated ones are thrown away: alike frames are found under most keys."""
 _LOW = sorted(((u, v) for u in range(12) for v in range(12)), key=lambda place: (sum(place), place))[1:65]
 """The 64 lowest frequencies but the mean."""
 
@@ -71,9 +73,11 @@ def near_pairs(pictures: Looks) -> Pairs:
     hashes = pictures.hashes[order]
     # Of many with one hash the first stands for them all: blank pictures would pair without end.
     firsts = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]])[: len(hashes)])
-    found = [order[_near_by(hashes, hashes)]]
-    found += [order[firsts[_near_by(hashes[firsts] & mask, hashes[firsts])]] for mask in _masks()]
-    pairs = np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
+    found = chain(
+        [order[_near_by(hashes, hashes)]],
+        (order[firsts[_near_by(hashes[firsts] & mask, hashes[firsts])]] for mask in _masks()),
+    )
+    pairs = _distinct(found, len(hashes))
     return pairs[_confirmed(pictures.thumbs, pairs)]
 
 
@@ -102,6 +106,17 @@ def joined(count: int, pairs: Pairs) -> NDArray[np.int64]:
     links = coo_matrix((np.ones(len(pairs), dtype=np.bool_), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
     _, groups = connected_components(links, directed=False)
     return np.asarray(groups, dtype=np.int64)
+
+
+def _distinct(found: Iterable[Pairs], count: int) -> Pairs:
+    """All these pairs of `count` samples, each once and in order; a pair is one whole number meanwhile."""
+    kept = np.empty(0, dtype=np.int64)
+    pile: list[NDArray[np.int64]] = []
+    for pairs in found:
+        pile.append(pairs.min(axis=1) * count + pairs.max(axis=1))
+        if sum(map(len, pile)) > max(_PILE, len(kept)):
+            kept, pile = np.unique(np.concatenate([kept, *pile])), []
+    return np.stack(np.divmod(np.unique(np.concatenate([kept, *pile])), max(count, 1)), axis=1)
 
 
 def _masks() -> Iterator[np.uint64]:

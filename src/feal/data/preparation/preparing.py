@@ -19,7 +19,7 @@ from feal.data.preparation.gathering import Likeness, Sample, Sides, compare, ga
 from feal.data.preparation.leaks import LISTED, find_leaks, repeats
 from feal.data.preparation.workers import available, decoded
 from feal.data.prepared import verify
-from feal.data.writing import PreparedWriter, check_facts, other_set
+from feal.data.writing import OtherSetError, PreparedWriter, check_facts, other_set
 from feal.errors import FealError
 from feal.files import locked, read_json, unwritable, write_json
 
@@ -125,7 +125,7 @@ class _Job:
         samples, found = gather(parts, self.source)
         left_out = in_order([*self.findings, *found])
         if left_out and not skip_bad:
-            raise refused(self.source, left_out)
+            raise refused(self.source, left_out, kept=work)
         if not samples:
             raise FealError(f"Nothing in {self.source} can be used for {self.download.name}: check the folder.")
         self.progress("comparing", 0, 1)
@@ -223,7 +223,14 @@ def _workplace(to: Path) -> Iterator[Path]:
     except OSError as error:
         raise unwritable(work, error) from error
     with locked(work):
-        yield work
+        try:
+            yield work
+        except OtherSetError:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+        finally:
+            if not any(work.glob("[0-9]*.json")):
+                shutil.rmtree(work, ignore_errors=True)
 
 
 def _sweep(to: Path, work: Path, parts: Sequence[Chunk]) -> None:
