@@ -118,6 +118,20 @@ def test_the_same_name_twice(root: Path) -> None:
     assert set(_findings(root, "segmentation")) == {"alder/image/a.png", "alder/image/a.bmp"}
 
 
+def test_two_masks_of_one_image(root: Path) -> None:
+    for name in ("a", "b", "c"):
+        _save(root / "alder" / "image" / f"{name}.png", ord(name))
+        _save(root / "alder" / "mask" / f"{name}.png", pixels=np.zeros((40, 40), np.uint8))
+    _save(root / "alder" / "masks" / "b.png", pixels=np.zeros((40, 40), np.uint8))
+    _save(root / "alder" / "mask" / "c.bmp", pixels=np.zeros((40, 40), np.uint8))
+    several = "is one of several masks of that name, and only one of them can be meant"
+    twice = ("alder/mask/b.png", "alder/masks/b.png", "alder/mask/c.png", "alder/mask/c.bmp")
+    assert _findings(root, "segmentation") == dict.fromkeys(twice, several)
+    _save(root / "alder" / "image" / "d.png", 4)
+    _save(root / "alder" / "mask" / "d.png", pixels=np.zeros((40, 40), np.uint8))
+    assert _prepared(root, "segmentation", skip_bad=True).site("alder").ids().tolist() == ["a", "d"]
+
+
 def _table(root: Path, rows: Sequence[Mapping[str, object]], *, delimiter: str = ",") -> None:
     columns = list(dict.fromkeys(column for row in rows for column in row))
     with (root / "mine.csv").open("w", newline="") as file:

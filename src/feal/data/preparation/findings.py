@@ -40,8 +40,16 @@ def named(path: Path | str, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
-def checked_drafts(drafts: Sequence[Draft], folder: Path) -> tuple[list[Draft], list[Finding]]:
-    """Drafts that can be told apart, and findings about the others."""
+def checked_drafts(
+    drafts: Sequence[Draft], folder: Path, *, known: Sequence[Finding] = ()
+) -> tuple[list[Draft], list[Finding]]:
+    """Drafts that can be told apart, and findings about the others; files with a `known` finding are left out."""
+    bad = {finding.file for finding in known}
+    drafts = [
+        draft
+        for draft in drafts
+        if not bad.intersection(named(path, folder) for path in (draft.image, draft.mask) if path is not None)
+    ]
     counts = Counter((draft.site, draft.id) for draft in drafts)
     shipped = {draft.site for draft in drafts if draft.split is not None}
     good, findings = [], []

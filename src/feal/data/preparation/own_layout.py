@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +126,11 @@ def _pairs(
 ) -> tuple[list[Own], list[Finding]]:
     pictures: list[Own] = []
     findings: list[Finding] = []
-    masks = {stem(path): path for kind in _MASKS for path in kinds.get(kind, ())}
+    drawn = [path for kind in _MASKS for path in kinds.get(kind, ())]
+    masks = {stem(path): path for path in drawn}
+    counts = Counter(map(stem, drawn))
+    twice = "is one of several masks of that name, and only one of them can be meant"
+    findings += [Finding(file=named(path, folder), problem=twice) for path in drawn if counts[stem(path)] > 1]
     images = [(path, True) for kind in _IMAGES for path in kinds.get(kind, ())]
     for path, masked in [*images, *((path, False) for path in kinds.get(UNLABELLED, ()))]:
         if masked and stem(path) not in masks:

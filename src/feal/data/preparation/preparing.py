@@ -71,7 +71,7 @@ def prepare(
     scan = download.scan(source)
     # By site and id, so that neither the order of a folder nor that of a table matters.
     ordered = sorted(scan.drafts, key=lambda draft: (draft.site, draft.id, str(draft.image)))
-    drafts, findings = checked_drafts(ordered, source)
+    drafts, findings = checked_drafts(ordered, source, known=scan.findings)
     for site in sorted({draft.site for draft in drafts}):
         check_name(site, "site")
     job = _Job(download, source, to, size, scan, drafts, [*scan.findings, *findings], progress or _silence)

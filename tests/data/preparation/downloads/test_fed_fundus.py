@@ -9,6 +9,7 @@ from PIL import Image
 
 from feal.data.preparation.contract import Draft, Finding, UnfitError
 from feal.data.preparation.downloads.fed_fundus import FedFundus
+from feal.data.preparation.findings import checked_drafts
 from tests.data.preparation.downloads import fakes
 
 
@@ -61,9 +62,10 @@ def test_a_picture_on_both_sides_and_a_missing_side_are_found(tmp_path: Path) ->
     (tmp_path / "Fundus" / "Domain3" / "test").rename(tmp_path / "away")
     (tmp_path / "Fundus" / "Domain4").rename(tmp_path / "gone")
     scan = FedFundus().scan(tmp_path)
-    repeat = "repeats the id 'g0003' of Fundus/Domain2/train/ROIs/image/g0003.png"
-    assert scan.findings == [
-        Finding(file="Fundus/Domain3", problem="has no folder test/ROIs"),
-        Finding(file="Fundus/Domain2/test/ROIs/image/g0003.png", problem=repeat),
-    ]
+    assert scan.findings == [Finding(file="Fundus/Domain3", problem="has no folder test/ROIs")]
+    kept, repeats = checked_drafts(scan.drafts, tmp_path)
+    assert {finding.file for finding in repeats} == {
+        f"Fundus/Domain2/{split}/ROIs/image/g0003.png" for split in ("train", "test")
+    }
+    assert not [draft for draft in kept if (draft.site, draft.id) == ("rim-one-r3", "g0003")]
     assert scan.absent == ["refuge-val"]

@@ -9,6 +9,7 @@ from PIL import Image
 
 from feal.data.preparation.contract import Draft, Finding
 from feal.data.preparation.downloads.fed_isic import PREPROCESSED, RAW, FedIsic, constant_colour
+from feal.data.preparation.findings import checked_drafts
 from feal.errors import FealError
 from tests.data.preparation.downloads import fakes
 
@@ -64,8 +65,14 @@ def test_preprocessed_images_go_before_raw_ones_and_it_is_said(tmp_path: Path) -
 def test_an_image_in_two_formats_is_found(tmp_path: Path) -> None:
     fakes.isic_flamby(tmp_path)
     fakes.save(tmp_path / PREPROCESSED / "ISIC_0100000.png", fakes.photograph(1, 224, 224))
-    (problem,) = _problems(tmp_path).values()
-    assert problem == f"has the same name as {PREPROCESSED}/ISIC_0100000.jpg, and only one of them can be meant"
+    start = f"{PREPROCESSED}/ISIC_0100000"
+    assert _problems(tmp_path) == {
+        f"{start}.jpg": f"has the same name as {start}.png, and only one of them can be meant",
+        f"{start}.png": f"has the same name as {start}.jpg, and only one of them can be meant",
+    }
+    scan = FedIsic().scan(tmp_path)
+    kept, _ = checked_drafts(scan.drafts, tmp_path, known=scan.findings)
+    assert "ISIC_0100000" not in [draft.id for draft in kept]
 
 
 def test_the_target_decides_and_not_the_diagnosis(tmp_path: Path) -> None:
@@ -92,6 +99,7 @@ def test_bad_lines_of_the_split_are_all_found(tmp_path: Path) -> None:
         f"{PREPROCESSED}/ISIC_0500000.jpg": "is missing, but train_test_split lists it",
         f"{PREPROCESSED}/ISIC_0500001.jpg": "has two lines in train_test_split",
     }
+    assert "ISIC_0500001" not in [draft.id for draft in FedIsic().scan(tmp_path).drafts]
 
 
 def test_images_outside_the_shipped_split_are_left_out_with_a_remark(tmp_path: Path) -> None:

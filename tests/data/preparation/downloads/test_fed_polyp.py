@@ -9,6 +9,7 @@ from PIL import Image
 
 from feal.data.preparation.contract import Draft, Finding, UnfitError
 from feal.data.preparation.downloads.fed_polyp import FedPolyp
+from feal.data.preparation.findings import checked_drafts
 from tests.data.preparation.downloads import fakes
 
 FRAME = np.full((3, 6, 3), (10, 20, 30), dtype=np.uint8)
@@ -92,8 +93,11 @@ def test_missing_and_stray_files_are_all_found(tmp_path: Path) -> None:
     )
     assert Finding(file="CVC-ColonDB/image/1.png", problem=twice) in scan.findings
     assert Finding(file="CVC-ClinicDB/image", problem="holds no picture") in scan.findings
-    assert len(scan.findings) == 4 + 5
-    assert Counter(draft.site for draft in scan.drafts) == {"kvasir": 4, "etis": 4, "cvc-colondb": 5}
+    twice = "has the same name as CVC-ColonDB/image/1.png, and only one of them can be meant"
+    assert Finding(file="CVC-ColonDB/image/1.JPG", problem=twice) in scan.findings
+    assert len(scan.findings) == 5 + 5
+    kept, _ = checked_drafts(scan.drafts, tmp_path, known=scan.findings)
+    assert Counter(draft.site for draft in kept) == {"kvasir": 4, "etis": 4, "cvc-colondb": 4}
 
 
 def test_an_absent_site_is_named_and_a_site_without_masks_found(tmp_path: Path) -> None:
@@ -131,11 +135,14 @@ def test_pranets_frames_of_no_known_centre_and_on_both_sides_are_found(tmp_path:
     for folder in ("images", "masks"):
         Image.open(train / folder / "1.png").save(train / folder / "x1.png")
         Image.open(train / folder / "cju1.png").save(test / folder / "cju1.png")
-    problems = {finding.file: finding.problem for finding in FedPolyp().scan(tmp_path).findings}
-    assert set(problems) == {"TrainDataset/images/x1.png", "TestDataset/Kvasir/images/cju1.png"}
-    assert problems["TestDataset/Kvasir/images/cju1.png"] == (
-        "repeats the id 'cju1' of TrainDataset/images/cju1.png"
-    )
+    scan = FedPolyp().scan(tmp_path)
+    assert [finding.file for finding in scan.findings] == ["TrainDataset/images/x1.png"]
+    kept, repeats = checked_drafts(scan.drafts, tmp_path, known=scan.findings)
+    assert {finding.file for finding in repeats} == {
+        "TrainDataset/images/cju1.png",
+        "TestDataset/Kvasir/images/cju1.png",
+    }
+    assert "cju1" not in [draft.id for draft in kept]
 
 
 def test_pranets_testing_part_alone_is_split_anew(tmp_path: Path) -> None:

@@ -113,6 +113,10 @@ def test_missing_halves_and_empty_sites_are_found(tmp_path: Path) -> None:
         Finding(file="BMC/Case01_Segmentation.nii.gz", problem="is a mask without its image in BMC"),
         Finding(file="HK/Case00.nii.gz", problem="has no mask in HK"),
         Finding(
+            file="I2CVB/Case00.nii",
+            problem="has the same name as I2CVB/Case00.nii.gz, and only one of them can be meant",
+        ),
+        Finding(
             file="I2CVB/Case00.nii.gz",
             problem="has the same name as I2CVB/Case00.nii, and only one of them can be meant",
         ),

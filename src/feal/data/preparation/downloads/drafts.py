@@ -78,27 +78,19 @@ def joined(parts: Iterable[tuple[list[Draft], list[Finding]]]) -> tuple[list[Dra
 def by_stem(
     paths: Iterable[Path], root: Path, *, stem: Callable[[Path], str] = lambda path: path.stem
 ) -> tuple[dict[str, Path], list[Finding]]:
-    """Files by their name up to the ending, and a finding for each that shares its name with one before it."""
-    found: dict[str, Path] = {}
-    findings = []
+    """Files by their name up to the ending, the first of each, and a finding for every one that shares its name.
+
+    `checked_drafts` takes the first out again, since a finding names it.
+    """
+    same: dict[str, list[Path]] = {}
     for path in paths:
-        first = found.setdefault(stem(path), path)
-        if first is not path:
-            problem = f"has the same name as {relative(first, root)}, and only one of them can be meant"
-            findings.append(Finding(file=relative(path, root), problem=problem))
-    return found, findings
-
-
-def distinct(drafts: Iterable[Draft], root: Path) -> tuple[list[Draft], list[Finding]]:
-    """The first draft of each site and id, and a finding for each that repeats one."""
-    first: dict[tuple[str, str], Draft] = {}
+        same.setdefault(stem(path), []).append(path)
     findings = []
-    for draft in drafts:
-        kept = first.setdefault((draft.site, draft.id), draft)
-        if kept is not draft:
-            problem = f"repeats the id '{draft.id}' of {relative(kept.image, root)}"
-            findings.append(Finding(file=relative(draft.image, root), problem=problem))
-    return list(first.values()), findings
+    for first, second, *more in (files for files in same.values() if len(files) > 1):
+        for path, other in [(first, second), *((path, first) for path in (second, *more))]:
+            problem = f"has the same name as {relative(other, root)}, and only one of them can be meant"
+            findings.append(Finding(file=relative(path, root), problem=problem))
+    return {name: files[0] for name, files in same.items()}, findings
 
 
 def image_and_mask(draft: Draft) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, Split
 from feal.data.preparation.decoding import colour, mapped, resized
-from feal.data.preparation.downloads.drafts import channels_first, distinct, image_and_mask, joined, paired
+from feal.data.preparation.downloads.drafts import channels_first, image_and_mask, joined, paired
 from feal.data.preparation.downloads.folders import named, relative, sites_of
 from feal.data.preparation.registry import DOWNLOADS
 
@@ -41,8 +41,7 @@ class FedFundus(Download):
         drafts, findings = joined(
             _part(domain, site=site, root=folder, split=split) for site, domain, split in parts
         )
-        unique, repeats = distinct(drafts, folder)
-        return Scan(drafts=unique, findings=[*findings, *repeats], absent=absent)
+        return Scan(drafts=drafts, findings=findings, absent=absent)
 
     def read(self, draft: Draft, *, size: int) -> Sequence[Piece]:
         image, values = image_and_mask(draft)

@@ -10,7 +10,7 @@ import numpy as np
 
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, Split, UnfitError
 from feal.data.preparation.decoding import colour, letterboxed
-from feal.data.preparation.downloads.drafts import channels_first, distinct, image_and_mask, joined, paired
+from feal.data.preparation.downloads.drafts import channels_first, image_and_mask, joined, paired
 from feal.data.preparation.downloads.folders import home, named, relative, site_folders
 from feal.data.preparation.registry import DOWNLOADS
 
@@ -68,14 +68,13 @@ def _pranet(place: Path, root: Path) -> Scan:
         mixed, problems = paired(train, site="", root=root, split="train")
         parts = [([], problems), _sorted_by_centre(mixed, root), *parts]
     drafts, findings = joined(parts)
-    unique, repeats = distinct(drafts, root)
-    kept, remarks = _one_sided_sites_unsplit(unique)
+    kept, remarks = _one_sided_sites_unsplit(drafts)
     if test is not None and named(test, "CVC-300") is not None:
         remarks.append("CVC-300 is left out: its frames are from the sequences of CVC-ColonDB, which is a site.")
-    present = {draft.site for draft in unique}
+    present = {draft.site for draft in drafts}
     return Scan(
         drafts=kept,
-        findings=[*findings, *repeats],
+        findings=findings,
         absent=[site for site in SITES if site not in present],
         remarks=remarks,
     )

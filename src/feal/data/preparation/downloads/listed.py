@@ -27,14 +27,17 @@ def located(
 ) -> Scan:
     """Drafts of the samples whose image is among `files` (by id); what `entries` finds wrong is kept.
 
-    A site without any of its images is absent; elsewhere a missing image is a finding, as is an id in two lines.
+    A site without any of its images is absent; elsewhere a missing image is a finding. So is an id in two lines,
+    and neither of these is a draft: nobody knows which is right.
     """
     listed: dict[str, Listed] = {}
     findings: list[Finding] = []
+    repeated: set[str] = set()
     for entry in entries:
         if isinstance(entry, Finding):
             findings.append(entry)
         elif listed.setdefault(entry.id, entry) is not entry:
+            repeated.add(entry.id)
             findings.append(Finding(file=entry.file, problem=f"has two lines in {table}"))
     present = {entry.site for entry in listed.values() if entry.id in files}
     findings += [
@@ -52,6 +55,6 @@ def located(
             split=entry.split,
         )
         for entry in listed.values()
-        if entry.id in files
+        if entry.id in files and entry.id not in repeated
     ]
     return Scan(drafts=drafts, findings=findings, absent=[site for site in sites if site not in present])
