@@ -55,18 +55,21 @@ def prepare(
     """
     from feal.cli.preparing import Own, prepare_dataset
 
-    own = Own(task=task, name=called, table=table, classes=classes.split(",") if classes else [])
+    names = [one.strip() for one in classes.split(",")] if classes else []
+    own = Own(task=task, name=called, table=table, classes=names)
     prepare_dataset(name, source, to, own=own, size=size, skip_bad=skip_bad, processes=processes)
 
 
-@app.command(epilog="Example: `feal data check prepared/mine`")
-def check(folder: Annotated[Path, typer.Argument(help="A prepared folder.")]) -> None:
+@app.command(epilog="Examples: `feal data check prepared/mine` · `feal data check fed-isic`")
+def check(
+    dataset: Annotated[str, typer.Argument(help="A data set (`feal list datasets`) or a prepared folder.")],
+) -> None:
     """Verify a prepared data set: every file's checksum, the tables, every label or mask."""
     from feal.cli.preparing import showing_findings
     from feal.cli.sheets import check_dataset
 
     with showing_findings():
-        check_dataset(folder)
+        check_dataset(dataset)
 
 
 @app.command(

@@ -33,8 +33,9 @@ def show_dataset(dataset: str, overrides: Sequence[str], out: Path) -> None:
         say(console, str(out / f"{name}.png"))
 
 
-def check_dataset(root: Path) -> None:
+def check_dataset(dataset: str) -> None:
     """Verify a prepared data set and print its counts, or everything that is wrong with it."""
+    root = locate(dataset)
     data = open_prepared(root)
     found = [Finding(file=str(path.relative_to(data.root)), problem=problem) for path, problem in problems(data)]
     if found:

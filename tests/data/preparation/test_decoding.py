@@ -143,7 +143,7 @@ def test_mapping() -> None:
 
 def test_sizes_of_image_and_mask() -> None:
     check_same_size(COLOUR, GREY)
-    with pytest.raises(UnfitError, match="size 12 x 19 and its image has 12 x 20"):
+    with pytest.raises(UnfitError, match="size 19 x 12 and its image has 20 x 12"):
         check_same_size(COLOUR, GREY[:, 1:])
     with pytest.raises(UnfitError, match="size 4 x 4 x 3 and its image has 4 x 4 x 2"):
         check_same_size(np.zeros((4, 4, 2)), np.zeros((4, 4, 3)))
@@ -177,3 +177,11 @@ def test_volumes_that_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UnfitError, match=problem):
             volume(path)
+
+
+def test_of_a_phones_jpeg_the_first_picture_is_read(tmp_path: Path) -> None:
+    first, second = np.full((16, 24), 40, np.uint8), np.full((16, 24), 200, np.uint8)
+    views = [Image.fromarray(second)]
+    Image.fromarray(first).save(tmp_path / "phone.jpg", format="MPO", save_all=True, append_images=views)
+    read = picture(tmp_path / "phone.jpg")
+    assert np.abs(read.astype(int) - 40).max() <= 2

@@ -281,3 +281,101 @@ def test_volumes_are_sliced(root: Path) -> None:
     assert site.patients()[:4].tolist() == ["case0"] * 3 + ["case1"]
     assert len(site.ids("test")) == 3
     assert len(set(site.patients("test").tolist())) == 1
+
+
+def _volume(path: Path, voxels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), path)
+
+
+def test_slices_lie_as_those_of_the_prostate_do(root: Path) -> None:
+    voxels = np.zeros((32, 32, 2), np.uint8)
+    voxels[20:, :8] = 255  # NIfTI's first axis is x: at the right, above
+    _volume(root / "alder" / "image" / "case.nii.gz", voxels)
+    _volume(root / "alder" / "mask" / "case.nii.gz", voxels)
+    own = own_pictures(root, task="segmentation", name="mine")
+    (draft,) = own.scan(root).drafts
+    for piece in own.read(draft, size=32):
+        assert isinstance(piece.truth, np.ndarray)
+        assert piece.image[0, :8, 20:].all()
+        assert piece.truth[:8, 20:].all()
+        assert piece.truth.sum() == 8 * 12
+
+
+@pytest.mark.parametrize("flat", ["image", "mask"])
+def test_a_volume_and_a_flat_picture_are_no_pair(root: Path, flat: str) -> None:
+    for number in range(4):
+        _save(root / "alder" / "image" / f"{number}.png", pixels=picture(number)[..., 0])
+        _save(root / "alder" / "mask" / f"{number}.png", pixels=np.zeros((40, 40), np.uint8))
+    (root / "alder" / flat / "3.png").rename(root / "alder" / flat / "4.png")
+    other = "mask" if flat == "image" else "image"
+    (root / "alder" / other / "3.png").unlink()
+    _volume(root / "alder" / other / "4.nii.gz", np.zeros((40, 40, 3), np.uint8))
+    kinds = ("volume", "flat picture") if flat == "image" else ("flat picture", "volume")
+    assert _findings(root, "segmentation") == {
+        f"alder/mask/4.{'nii.gz' if flat == 'image' else 'png'}": (
+            f"is a mask that is a {kinds[0]}, and its image is a {kinds[1]}"
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "problem"),
+    [
+        (".", "names a folder as its image (.)"),
+        ("/", "names a folder as its image (/)"),
+        ("a\0.png", "has a character that cannot be printed"),
+    ],
+)
+def test_a_line_whose_image_is_no_file(root: Path, image: str, problem: str) -> None:
+    rows = _rows(root)
+    rows[4]["image"] = image
+    _table(root, rows)
+    assert _findings(root, "classification") == {"mine.csv line 6": problem}
+
+
+def test_a_table_with_an_endless_heading(root: Path) -> None:
+    _save(root / "alder" / "nevus" / "1.png")
+    (root / "mine.csv").write_text("site,image," + "x" * 140_000)
+    with pytest.raises(FealError, match=r"mine.csv cannot be read \(field larger than field limit"):
+        own_pictures(root, task="classification", name="mine")
+
+
+@pytest.mark.parametrize("task", ["classification", "segmentation"])
+def test_a_table_with_labels_and_masks_serves_both_tasks(root: Path, task: Task) -> None:
+    rows = _rows(root)
+    for number, row in enumerate(rows):
+        _save(root / "masks" / f"{number}.png", pixels=np.full((40, 40), 255, np.uint8))
+        row["mask"] = f"masks/{number}.png"
+    _table(root, rows)
+    site = _prepared(root, task).site("alder")
+    truth = open_truth(site).of(site.ids())
+    if task == "classification":
+        assert truth.tolist() == [number % 2 for number in range(10)]
+    else:
+        assert truth.unique().tolist() == [1]
+
+
+def test_labels_alone_are_nothing_to_segment_by(root: Path) -> None:
+    _table(root, _rows(root))
+    problem = "has a label, and the task is segmentation: name a mask"
+    found = _findings(root, "segmentation")
+    assert [found[f"{number}.png"] for number in range(10)] == [problem] * 10
+
+
+def test_a_split_is_no_class(root: Path) -> None:
+    for number in range(8):
+        _save(root / "alder" / ("train" if number < 6 else "test") / f"{number}.png", number)
+        _save(root / "birch" / "ab"[number % 2] / f"{number}.png", 10 + number)
+    found = _findings(root, "classification")
+    assert found.pop("alder") == "is a site without any picture"
+    assert set(found.values()) == {"does not lie in site/class/"}
+    assert len(found) == 8
+
+
+def test_sites_behind_links(root: Path, tmp_path: Path) -> None:
+    for number in range(8):
+        _save(tmp_path / "elsewhere" / "ab"[number % 2] / f"{number}.png", number)
+    (root / "alder").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "elsewhere" / "a" / "back").symlink_to(root, target_is_directory=True)
+    assert len(_prepared(root, "classification").site("alder")) == 8

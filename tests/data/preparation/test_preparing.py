@@ -377,7 +377,7 @@ BAD = {
     "alder/00.png": (lambda path: path.write_bytes(b"no picture"), "cannot be read"),
     "alder/01.png": (_cut, "cannot be read .*truncated"),
     "alder/02.png": (_saved(np.full((40, 40, 4), 128, np.uint8)), "see-through"),
-    "alder/masks/03.png": (_saved(np.zeros((20, 40), np.uint8)), "size 20 x 40 and its image has 40 x 40"),
+    "alder/masks/03.png": (_saved(np.zeros((20, 40), np.uint8)), "size 40 x 20 and its image has 40 x 40"),
     "alder/masks/04.png": (_saved(np.full((40, 40), 7, np.uint8)), r"outside the mapping \(7; known are 0, 200\)"),
     "alder/masks/05.png": (_saved(picture(1)), "mask in colours"),
     "birch/masks/90.png": (_saved(np.zeros((40, 40), np.uint8)), "has no image"),

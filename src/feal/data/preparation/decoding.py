@@ -72,7 +72,8 @@ def upright(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pillow's doubts about odd files; what matters is checked here
             with Image.open(path, formats=FORMATS) as file:
-                pages = getattr(file, "n_frames", 1)
+                # A phone's JPEG may carry a preview or a second view behind the picture.
+                pages = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
                 found = ImageOps.exif_transpose(file)
                 found.load()
     except FileNotFoundError:
@@ -155,7 +156,9 @@ def check_same_size(image: NDArray[Any], mask: NDArray[Any], *, file: Path | Non
     """Raise an `UnfitError` unless a mask is of its image's size (of a volume, all three sizes)."""
     axes = image.ndim if mask.ndim == 3 else 2
     if image.shape[:axes] != mask.shape[:axes]:
-        sizes = [" x ".join(map(str, array.shape[:axes])) for array in (mask, image)]
+        # Volumes are stored [X, Y, Z], pictures [H, W]: width comes first in both.
+        shapes = [array.shape[:3] if axes == 3 else array.shape[1::-1] for array in (mask, image)]
+        sizes = [" x ".join(map(str, shape)) for shape in shapes]
         raise UnfitError(f"is a mask of size {sizes[0]} and its image has {sizes[1]}", file=file)
 
 

@@ -27,6 +27,7 @@ class OwnPictures(Download):
     """A data set whose classes and kind of pictures were found in the user's folder; see `own_pictures`."""
 
     size = 224
+    version = 2
 
     def __init__(
         self, *, name: str, task: Task, classes: tuple[str, ...], channels: int, dtype: str, table: str | None
@@ -39,8 +40,9 @@ class OwnPictures(Download):
         """Find the pictures again, and the number of each one's class."""
         found = _layout(folder, self.task, self._table)
         drafts, findings = [], [*found.findings]
+        given = any(_told(own, self.task) is not None for own in found.pictures)
         for own in found.pictures:
-            problem = self._problem(own)
+            problem = self._problem(own) if given else self._other_task(own)
             if problem:
                 findings.append(Finding(file=named(own.image, folder), problem=problem))
             else:
@@ -51,14 +53,15 @@ class OwnPictures(Download):
         """A picture, letterboxed, or a volume's slices; each volume's range of values becomes the set's."""
         if not _is_volume(draft.image):
             image = self._picture(draft.image)
-            return [self._piece(draft.id, image, self._mask(draft.mask, image), draft, size)]
+            return [self._piece(draft.id, image, self._mask(draft, image), draft, size)]
         voxels = self._volume(draft.image)
-        mask = self._mask(draft.mask, voxels)
+        mask = self._mask(draft, voxels)
+        # NIfTI's first axis runs along a row of the picture.
         return [
             self._piece(
                 f"{draft.id}-{place:03}",
-                voxels[..., place],
-                None if mask is None else mask[..., place],
+                voxels[..., place].T,
+                None if mask is None else mask[..., place].T,
                 draft,
                 size,
             )
@@ -66,21 +69,31 @@ class OwnPictures(Download):
         ]
 
     def _problem(self, own: Own) -> str | None:
-        if self.task == "segmentation":
-            return "has a label, and the task is segmentation: name a mask" if own.label else None
-        if own.mask is not None:
-            return "has a mask, and the task is classification: name a label"
-        if own.label is None or own.label in self.classes or own.label in map(str, range(len(self.classes))):
+        if self.task == "segmentation" or own.label is None or own.label in self.classes:
+            return None
+        if own.label in map(str, range(len(self.classes))):
             return None
         return f"has the label '{own.label}', which is none of {', '.join(self.classes)}"
 
+    def _other_task(self, own: Own) -> str | None:
+        """The problem of a picture that is told for the other task, where none is told for this one."""
+        if self.task == "segmentation":
+            return "has a label, and the task is segmentation: name a mask" if own.label else None
+        return "has a mask, and the task is classification: name a label" if own.mask else None
+
     def _draft(self, own: Own) -> Draft:
+        told = _told(own, self.task)
         label = None
-        if own.label is not None:
-            label = self.classes.index(own.label) if own.label in self.classes else int(own.label)
-        group = own.patient or (own.id if _is_volume(own.image) else None)
+        if isinstance(told, str):
+            label = self.classes.index(told) if told in self.classes else int(told)
         return Draft(
-            site=own.site, id=own.id, image=own.image, label=label, mask=own.mask, group=group, split=own.split
+            site=own.site,
+            id=own.id,
+            image=own.image,
+            label=label,
+            mask=told if isinstance(told, Path) else None,
+            group=own.patient or (own.id if _is_volume(own.image) else None),
+            split=own.split,
         )
 
     def _piece(
@@ -113,9 +126,13 @@ class OwnPictures(Download):
         top = np.iinfo(self.dtype).max
         return ((voxels - low) / max(high - low, 1e-12) * top).round().astype(self.dtype)
 
-    def _mask(self, path: Path | None, image: NDArray[Any]) -> NDArray[np.uint8] | None:
+    def _mask(self, draft: Draft, image: NDArray[Any]) -> NDArray[np.uint8] | None:
+        path = draft.mask
         if path is None:
             return None
+        if _is_volume(path) != _is_volume(draft.image):
+            mask, other = ("volume", "flat picture") if _is_volume(path) else ("flat picture", "volume")
+            raise UnfitError(f"is a mask that is a {mask}, and its image is a {other}", file=path)
         values = decoding.volume(path) if _is_volume(path) else decoding.mask_values(path)
         decoding.check_same_size(image, values, file=path)
         if len(self.classes) == 2 and not (values == 1).any():
@@ -164,6 +181,11 @@ def own_pictures(
 def _layout(folder: Path, task: Task, table: str | None) -> Layout:
     path = Path(table) if table is not None else table_in(folder)
     return from_table(path, folder) if path is not None else from_folders(folder, task)
+
+
+def _told(own: Own, task: Task) -> str | Path | None:
+    """What a task is learned from: a label, or a mask; a table may hold both."""
+    return own.label if task == "classification" else own.mask
 
 
 def _in_order(label: str) -> tuple[int, int, str]:

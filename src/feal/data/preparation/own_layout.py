@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from feal.data.preparation.contract import Finding, Split
 from feal.data.preparation.decoding import PICTURES, VOLUMES
 from feal.data.preparation.findings import named
 from feal.data.samples import SPLITS
+from feal.errors import FealError
 from feal.settings import Task
 
 UNLABELLED = "unlabelled"
@@ -81,13 +82,29 @@ def stem(path: Path) -> str:
 
 def _files(folder: Path) -> tuple[list[Path], int]:
     """Pictures and volumes below a folder, and the number of other files; hidden ones are passed over."""
-    seen = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
+    seen = sorted(_below(folder, frozenset()))
     pictures = [path for path in seen if _is(path, PICTURES + VOLUMES)]
     return pictures, len(seen) - len(pictures)
+
+
+def _below(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """The visible files below a folder, also through links, but never into one of the folders `above` again."""
+    real = folder.resolve()
+    if real in above:
+        return
+    try:
+        entries = list(folder.iterdir())
+    except OSError as error:
+        raise FealError(
+            f"The folder {folder} cannot be read ({error.strerror}): check its permissions."
+        ) from error
+    for path in entries:
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _below(path, above | {real})
+        elif path.is_file():
+            yield path
 
 
 def _is(path: Path, endings: tuple[str, ...]) -> bool:
@@ -95,11 +112,13 @@ def _is(path: Path, endings: tuple[str, ...]) -> bool:
 
 
 def _place(folders: Sequence[str]) -> tuple[str, Split | None, str] | None:
-    """Site, split and last folder, by the folders that a picture lies in.
+    """Site, split and last folder, by the folders that a picture lies in; a split is neither site nor class.
 
     >>> _place(("alder", "nevus")), _place(("test", "alder", "nevus")), _place(("alder", "test", "image"))
     (('alder', None, 'nevus'), ('alder', 'test', 'nevus'), ('alder', 'test', 'image'))
     """
+    if folders and folders[-1] in SPLITS:
+        return None
     for place in (0, 1):
         if len(folders) == 3 and folders[place] in SPLITS:
             site, kind = (name for number, name in enumerate(folders) if number != place)

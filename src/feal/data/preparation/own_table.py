@@ -64,9 +64,10 @@ def _header(path: Path) -> list[str]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             line = file.readline()
-    except (OSError, UnicodeDecodeError) as error:
+        names = next(csv.reader([line], delimiter=_delimiter(line)), [])
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise FealError(f"The table {path} cannot be read ({error}): save it as CSV in UTF-8.") from None
-    return [name.strip().lower() for name in next(csv.reader([line], delimiter=_delimiter(line)), [])]
+    return [name.strip().lower() for name in names]
 
 
 def _delimiter(line: str) -> str:
@@ -89,6 +90,10 @@ def _problem_of(line: Mapping[str, str]) -> str | None:
     for column in _NEEDED:
         if not line.get(column):
             return f"names no {column}"
+    if not Path(line["image"]).name:
+        return f"names a folder as its image ({line['image']})"
+    if not all(cell.isprintable() for cell in line.values()):
+        return "has a character that cannot be printed"
     if line.get("split", "") not in ("", *SPLITS):
         return f"has the split '{line['split']}': it is train, test or left out"
     return None

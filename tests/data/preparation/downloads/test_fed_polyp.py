@@ -71,7 +71,7 @@ def test_an_empty_mask_is_one_but_zeros_and_ones_are_refused(tmp_path: Path) -> 
 
 
 def test_a_mask_of_another_size_is_refused_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(UnfitError, match="4 x 6") as refused:
+    with pytest.raises(UnfitError, match="6 x 4") as refused:
         _piece(tmp_path, FRAME, np.zeros((4, 6), dtype=np.uint8), size=6)
     assert refused.value.file == tmp_path / "mask.png"
 

@@ -47,7 +47,7 @@ def test_another_size_keeps_the_relation_of_both_fields_of_view(tmp_path: Path) 
     ("image", "mask", "problem"),
     [
         (np.zeros((400, 400), np.uint8), np.zeros((400, 400), np.uint8), "is 400 x 400 pixels, and .* 304 x 304"),
-        (np.zeros((304, 304), np.uint8), np.zeros((304, 303), np.uint8), "is a mask of size 304 x 303"),
+        (np.zeros((304, 304), np.uint8), np.zeros((304, 303), np.uint8), "is a mask of size 303 x 304"),
         (np.zeros((304, 304), np.uint8), np.full((304, 304), 7, np.uint8), r"outside the mapping \(7;"),
         (np.full((304, 304, 3), (1, 2, 3), np.uint8), np.zeros((304, 304), np.uint8), "has colours"),
     ],
