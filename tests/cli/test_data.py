@@ -144,3 +144,40 @@ def test_mistakes(command: Command, pictures: Path) -> None:
         assert ended.code == 2
         assert said in ended.err, ended.err
     assert command("data", "check", pictures).code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("    size = 32\n", "", "Mine needs the attribute `size`, a whole number of pixels"),
+        ('    name = "mine"\n', "", "Mine needs the attribute `name`"),
+        ('task = "classification"', 'task = "guessing"', "`task`, classification or segmentation"),
+        ("label=n)", "label=n, group=3)", "`group` is 3: str or None is needed"),
+        ("label=n)", 'label=n, split="val")', "is on the side 'val' of the split"),
+        ("Scan(drafts=drafts)", "drafts", "gave a list: a Scan is needed"),
+        ("files = sorted", "files = nothing", "Mine fails to scan"),
+        ("image = letterboxed", "image = nothing", "NameError: name 'nothing' is not defined"),
+        ("return [Piece(", "return [dict(", "gave something else than pieces"),
+    ],
+)
+def test_mistakes_in_a_class_are_one_sentence(
+    command: Command, pictures: Path, old: str, new: str, sentence: str
+) -> None:
+    assert OWN.count(old) == 1
+    Path("my_set.py").write_text(OWN.replace(old, new))
+    ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--processes", 1)
+    assert ended.code == 2
+    assert sentence in " ".join((ended.out + ended.err).split())
+    assert "Traceback" not in ended.err
+
+
+def test_a_set_is_checked_by_its_name(command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEAL_DATA", str(pictures.parent / "kept"))
+    options = ("--from", pictures, "--task", "classification", "--size", 32, "--name", "mine")
+    prepared = command("data", "prepare", "folder", *options, "--classes", "a, b")
+    assert prepared.code == 0
+    checked = command("data", "check", "mine")
+    assert checked.code == 0
+    assert "mine is whole: 2 sites" in checked.out.replace("\n", "")
+    manifest = json.loads((pictures.parent / "kept" / "mine" / "manifest.json").read_text())
+    assert manifest["classes"] == ["a", "b"]

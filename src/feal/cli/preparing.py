@@ -22,6 +22,7 @@ from feal.data.preparation.downloads import DOWNLOADS
 from feal.data.preparation.findings import FindingsError
 from feal.data.preparation.own import own_pictures
 from feal.data.preparation.preparing import prepare
+from feal.data.preparation.reading import made
 from feal.errors import FealError
 from feal.settings import Task
 
@@ -93,7 +94,7 @@ def _download(name: str, source: Path, own: Own) -> Download:
             f"{short_name(name)} takes no --task, --name, --csv or --classes: those are for `{FOLDER}`."
         )
     found = class_named(name, registry=DOWNLOADS, base=Download, derive="feal.data.preparation.Download")
-    return found()
+    return made(found)
 
 
 def _tell(console: Console, source: Mapping[str, Any]) -> None:

@@ -20,7 +20,6 @@ _MARGIN = 16
 _LABELS = 168
 _TITLE = 56
 _LINE = 24
-_SURVEY = 20_000
 
 _PAPER, _INK, _FAINT = (255, 255, 255), (24, 28, 34), (104, 112, 122)
 _OUTLINES = ((255, 221, 51), (51, 204, 255), (255, 96, 176), (120, 255, 120))
@@ -32,8 +31,7 @@ def contact_sheet(site: PreparedSite, path: Path, *, columns: int = 10) -> None:
     """Write a PNG with examples of a site's images, the same every time.
 
     Classification: a row a class, with its count in the site. Segmentation: images, each above the same image
-    with its mask's outlines. Examples are spread evenly over the samples in order of their ids; of a site with
-    more than 20,000 samples as many are looked at.
+    with its mask's outlines. Examples are spread evenly over the samples in order of their ids.
 
     Raises:
         FealError: the site is damaged or the file cannot be written.
@@ -44,7 +42,7 @@ def contact_sheet(site: PreparedSite, path: Path, *, columns: int = 10) -> None:
 
 
 def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
-    ids = _survey(site)
+    ids = site.ids()
     labels = truth.of(ids).numpy()
     rows = list(enumerate(site.classes))
     if site.unlabelled:
@@ -53,7 +51,7 @@ def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
     for place, (number, name) in enumerate(rows):
         members = ids[labels == number]
         top = _TITLE + _MARGIN + place * (_TILE + _GAP)
-        draw.text((_MARGIN, top + _TILE // 2 - 18), name, fill=_INK, font=_font(17))
+        draw.text((_MARGIN, top + _TILE // 2 - 18), _shortened(name, draw), fill=_INK, font=_font(17))
         count = f"{len(members)} ({len(members) / len(ids):.0%})"
         draw.text((_MARGIN, top + _TILE // 2 + 4), count, fill=_FAINT, font=_font(14))
         for column, tile in enumerate(_tiles(site, _spread(members, columns))):
@@ -63,7 +61,7 @@ def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
 
 def _by_mask(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
     pairs = 4
-    chosen = _spread(_survey(site), pairs * columns)
+    chosen = _spread(site.ids(), pairs * columns)
     sheet, draw = _paper(site, rows=2 * pairs, columns=columns, labels=0)
     tiles, masks = _tiles(site, chosen), truth.of(chosen).numpy()
     for place, (tile, mask) in enumerate(zip(tiles, masks, strict=True)):
@@ -91,8 +89,13 @@ def _paper(site: PreparedSite, *, rows: int, columns: int, labels: int) -> tuple
     return sheet, draw
 
 
-def _survey(site: PreparedSite) -> NDArray[np.str_]:
-    return _spread(site.ids(), _SURVEY)
+def _shortened(name: str, draw: ImageDraw.ImageDraw) -> str:
+    """A class's name as far as it fits beside the tiles."""
+    if draw.textlength(name, font=_font(17)) <= _LABELS - _GAP:
+        return name
+    while name and draw.textlength(f"{name}...", font=_font(17)) > _LABELS - _GAP:
+        name = name[:-1]
+    return f"{name}..."
 
 
 def _spread(ids: NDArray[np.str_], count: int) -> NDArray[np.str_]:

@@ -82,7 +82,8 @@ def _prepared(dataset: str, data: str | Path | None) -> Path:
         looked = " and ".join(str(place) for place in _candidates(dataset, data))
         raise FealError(
             f"The data set {dataset} is not prepared in {looked}: prepare it by "
-            f"`feal data prepare {dataset} --from DOWNLOAD`, or say where it lies by data=FOLDER."
+            f"`feal data prepare {dataset} --from DOWNLOAD` (with the --size that its preset names, if any), "
+            "or say where it lies by data=FOLDER."
         )
     if Path(dataset).is_dir():
         return Path(dataset)

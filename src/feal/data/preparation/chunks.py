@@ -18,6 +18,7 @@ from feal.data.arrays import ArrayWriter, StoredArray
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, UnfitError
 from feal.data.preparation.findings import is_possible, named
 from feal.data.preparation.likeness import THUMB, looks
+from feal.data.preparation.reading import read
 from feal.data.truth import UNKNOWN
 from feal.files import from_system, read_json, unwritable, write_text
 
@@ -97,7 +98,7 @@ def decode(download: Download, chunk: Chunk, *, size: int, folder: Path) -> None
         }
         for number, draft in enumerate(chunk.drafts):
             try:
-                pieces = [_checked(download, piece, size) for piece in download.read(draft, size=size)]
+                pieces = [_checked(download, piece, size) for piece in read(download, draft, size=size)]
             except UnfitError as error:
                 findings.append(Finding(file=named(error.file or draft.image, folder), problem=str(error)))
                 continue

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from feal.data.preparation.contract import Draft, Finding
+from feal.data.samples import SPLITS
 from feal.errors import FealError
 
 
@@ -59,6 +60,8 @@ def checked_drafts(
             problem = f"has the id '{draft.id}' that another file of site {draft.site} has, too"
         elif not is_possible(draft.id) or not is_possible(draft.group or "-"):
             problem = "has an id or a patient that is not 1 to 400 printable characters"
+        elif draft.split not in (None, *SPLITS):
+            problem = f"is on the side '{draft.split}' of the split: there are {' and '.join(SPLITS)}"
         elif draft.split is None and draft.site in shipped:
             problem = "is on no side of the split that its site comes with"
         if problem is None:

@@ -17,6 +17,7 @@ from feal.data.preparation.contract import Download, Draft, Finding, Scan
 from feal.data.preparation.findings import checked_drafts, in_order, named, refused
 from feal.data.preparation.gathering import Likeness, Sample, Sides, compare, gather, sides
 from feal.data.preparation.leaks import LISTED, find_leaks, repeats
+from feal.data.preparation.reading import scanned
 from feal.data.preparation.workers import available, decoded
 from feal.data.prepared import verify
 from feal.data.writing import OtherSetError, PreparedWriter, check_facts, other_set
@@ -68,7 +69,7 @@ def prepare(
         raise FealError(f"There is no folder {source}: give the one that holds the download.")
     if to.is_relative_to(source):
         raise FealError(f"{to} lies in the download {source}: choose a folder outside of it by --to.")
-    scan = download.scan(source)
+    scan = scanned(download, source)
     # By site and id, so that neither the order of a folder nor that of a table matters.
     ordered = sorted(scan.drafts, key=lambda draft: (draft.site, draft.id, str(draft.image)))
     drafts, findings = checked_drafts(ordered, source, known=scan.findings)
