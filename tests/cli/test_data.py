@@ -1,10 +1,12 @@
 """`feal data prepare`, `check` and `show` as a person types them."""
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 from tests.command import Command
@@ -169,6 +171,24 @@ def test_mistakes_in_a_class_are_one_sentence(
     assert ended.code == 2
     assert sentence in " ".join((ended.out + ended.err).split())
     assert "Traceback" not in ended.err
+
+
+def test_the_pages_class_finds_a_picture_of_another_name(command: Command, pictures: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "add-a-dataset.md").read_text()
+    Path("my_set.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    for number, path in enumerate(sorted(pictures.rglob("*.png"))):
+        path.rename(pictures / f"alder-p{number}-{('benign', 'malignant')[number % 2]}-{number}.png")
+    Image.new("RGB", (9, 9)).save(pictures / "readme.png")
+    ended = command("data", "prepare", "my_set.py:MySet", "--from", pictures, "--to", "to", "--processes", 1)
+    assert ended.code == 2
+    assert "1 problem was found" in ended.err
+    assert "readme.png is not called SITE-PATIENT-CLASS-NUMBER.png" in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize("preset", ["fed-isic-small", "fed-polyp-small"])
+def test_small_presets_say_how_to_prepare_them(preset: str) -> None:
+    text = (files("feal.config") / "presets" / f"{preset}.yaml").read_text()
+    assert yaml.safe_load(text)["about"].endswith("prepare with --size 128")
 
 
 def test_a_set_is_checked_by_its_name(command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:

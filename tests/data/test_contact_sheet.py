@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from feal.data.contact_sheet import contact_sheet
-from feal.data.prepared import PreparedSet, open_prepared
+from feal.data.prepared import PreparedSet, PreparedSite, open_prepared
 from feal.data.writing import PreparedWriter
 from feal.errors import FealError
 
@@ -62,3 +62,31 @@ def test_a_place_that_cannot_be_written(lesions: PreparedSet, tmp_path: Path) ->
     (tmp_path / "sheet.png").mkdir()
     with pytest.raises(FealError, match=r"sheet.png could not be written"):
         contact_sheet(lesions.site("alder"), tmp_path / "sheet.png")
+
+
+def _site(root: Path, *, classes: tuple[str, ...], samples: int) -> PreparedSite:
+    facts = {"name": "s", "task": "classification", "classes": classes, "channels": 1, "height": 2, "width": 2}
+    with PreparedWriter(root, **facts, dtype="uint8") as writer:
+        writer.site("alder").append(
+            ids=[f"{number:06}" for number in range(samples)],
+            images=np.zeros((samples, 1, 2, 2), np.uint8),
+            truth=np.zeros(samples, np.int64),
+            splits=["train"] * (samples - 1) + ["test"],
+        )
+    return open_prepared(root).site("alder")
+
+
+def test_a_long_name_of_a_class_ends_before_the_pictures(tmp_path: Path) -> None:
+    site = _site(tmp_path / "set", classes=("a", "malignant melanoma of the lower limb"), samples=2)
+    contact_sheet(site, tmp_path / "sheet.png", columns=3)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        second_row = np.array(sheet.convert("RGB"))[56 + 16 + 96 + 6 :]
+    assert (second_row[:, : 16 + 168] != 255).any()
+    assert (second_row[:, 16 + 168 :] == 255).all()
+
+
+def test_every_sample_of_a_large_site_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda self, place, text, **_: written.append(text))
+    contact_sheet(_site(tmp_path / "set", classes=("a", "b"), samples=20_005), tmp_path / "sheet.png", columns=2)
+    assert "20005 (100%)" in written

@@ -91,6 +91,7 @@ def test_a_download_is_looked_for_by_name(
         tmp_path / "data" / "plain",
         tmp_path / "cache" / "feal" / "plain",
         "feal data prepare plain --from",
+        "with the --size that its preset names",
     ):
         assert str(part) in str(nowhere.value)
     assert locate(known, data=plain) == plain
