@@ -129,7 +129,7 @@ def test_a_class_of_ones_own_also_in_processes(
     Path("my_set.py").write_text(OWN)
     ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--processes", 2)
     assert ended.code == 0, ended.err
-    assert "mine: classification, 3 x 32 x 32" in ended.out
+    assert "mine: classification, 32 x 32 pixels, 3 channels" in ended.out
 
 
 def test_mistakes(command: Command, pictures: Path) -> None:

@@ -43,18 +43,18 @@ def test_the_unet_is_not_for_classification() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "sentence"),
     [
-        ("tiny-cnn", {"height": 15}, "15 x 32 pixels: .* both sides are at least 16"),
-        ("densenet-121", {"width": 31}, "32 x 31 pixels: .* both sides are at least 32"),
-        ("efficientnet-b0", {"width": 31}, "32 x 31 pixels: .* both sides are at least 32"),
+        ("tiny-cnn", {"height": 15}, "32 x 15 pixels: .* both sides are at least 16"),
+        ("densenet-121", {"width": 31}, "31 x 32 pixels: .* both sides are at least 32"),
+        ("efficientnet-b0", {"width": 31}, "31 x 32 pixels: .* both sides are at least 32"),
         (
             "unet",
             {"task": "segmentation", "width": 100},
-            "32 x 100 pixels: .* multiples of 16 and at least 32",
+            "100 x 32 pixels: .* multiples of 16 and at least 32",
         ),
         (
             "unet",
             {"task": "segmentation", "height": 16},
-            "16 x 32 pixels: .* multiples of 16 and at least 32",
+            "32 x 16 pixels: .* multiples of 16 and at least 32",
         ),
         ("tiny-cnn", {"classes": 1}, "at least 2 classes, and the data have 1"),
         ("tiny-cnn", {"channels": 0}, "at least 1 image channels, and the data have 0"),

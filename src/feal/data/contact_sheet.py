@@ -84,7 +84,7 @@ def _paper(site: PreparedSite, *, rows: int, columns: int, labels: int) -> tuple
     draw.text((_MARGIN, _MARGIN - 4), site.name, fill=_INK, font=_font(26))
     train, test = len(site.ids("train")), len(site.ids("test"))
     channels, high, wide = site.shape
-    facts = f"{train} train, {test} test samples · {channels} x {high} x {wide}"
+    facts = f"{train} train, {test} test samples · {wide} x {high} pixels, {channels} channels"
     draw.text((_MARGIN, _MARGIN + _LINE + 4), facts, fill=_FAINT, font=_font(15))
     return sheet, draw
 

@@ -76,7 +76,7 @@ class Network(nn.Module, ABC):
         """Raise a `FealError` if images of that size do not fit."""
         if any(side < cls.smallest or side % cls.multiple for side in (height, width)):
             raise FealError(
-                f"{cls.__name__} cannot take images of {height} x {width} pixels: "
+                f"{cls.__name__} cannot take images of {width} x {height} pixels: "
                 f"pad, crop or resize them so that both sides are {cls._fitting_sides()}."
             )
 

@@ -121,7 +121,7 @@ def test_the_centre_is_for_classification_in_evaluation_too() -> None:
 @pytest.mark.parametrize(
     ("changes", "task", "sentence"),
     [
-        ({"crop": 15}, "segmentation", "crop=15 is more than the images' 16 x 14"),
+        ({"crop": 15}, "segmentation", "crop=15 is more than the images' 14 x 16"),
         ({"crop": 8, "crop_rule": "foreground"}, "classification", "needs masks"),
         ({"normalise": "imagenet"}, "segmentation", "for 3 channels, and the images have 1"),
     ],

@@ -20,7 +20,7 @@ def check_transforms(transforms: Transforms, *, task: Task, channels: int, heigh
     crop = transforms.crop
     if crop > min(height, width):
         raise FealError(
-            f"transforms.crop={crop} is more than the images' {height} x {width} pixels: make it smaller."
+            f"transforms.crop={crop} is more than the images' {width} x {height} pixels: make it smaller."
         )
     if crop and transforms.crop_rule == "foreground" and task == "classification":
         raise FealError("transforms.crop_rule=foreground needs masks: choose centre, middle or random.")
