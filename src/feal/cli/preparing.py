@@ -65,7 +65,11 @@ def prepare_dataset(
             download, source, to, size=size, processes=processes, skip_bad=skip_bad, progress=bar.moved
         )
     data = open_prepared(to)
-    say(console, f"{data.name}: {data.task}, {data.width} x {data.height} pixels, {data.channels} channels\n", style="bold")
+    say(
+        console,
+        f"{data.name}: {data.task}, {data.width} x {data.height} pixels, {data.channels} channels\n",
+        style="bold",
+    )
     console.print(counts_table(data))
     _tell(console, outcome.source)
     done = "is prepared" if outcome.fresh else "was prepared already, from the same files: nothing was done"
