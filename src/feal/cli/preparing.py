@@ -65,11 +65,8 @@ def prepare_dataset(
             download, source, to, size=size, processes=processes, skip_bad=skip_bad, progress=bar.moved
         )
     data = open_prepared(to)
-    say(
-        console,
-        f"{data.name}: {data.task}, {data.width} x {data.height} pixels, {data.channels} channels\n",
-        style="bold",
-    )
+    size_said = f"{data.width} x {data.height} pixels, {data.channels} channels"
+    say(console, f"{data.name}: {data.task}, {size_said}\n", style="bold")
     console.print(counts_table(data))
     _tell(console, outcome.source)
     done = "is prepared" if outcome.fresh else "was prepared already, from the same files: nothing was done"
