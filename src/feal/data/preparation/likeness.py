@@ -113,7 +113,8 @@ def _distinct(found: Iterable[Pairs], count: int) -> Pairs:
     kept = np.empty(0, dtype=np.int64)
     pile: list[NDArray[np.int64]] = []
     for pairs in found:
-        pile.append(pairs.min(axis=1) * count + pairs.max(axis=1))
+        one, other = pairs.T
+        pile.append(np.minimum(one, other) * count + np.maximum(one, other))
         if sum(map(len, pile)) > max(_PILE, len(kept)):
             kept, pile = np.unique(np.concatenate([kept, *pile])), []
     return np.stack(np.divmod(np.unique(np.concatenate([kept, *pile])), max(count, 1)), axis=1)
