@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
-# One process a core; the tests of one file share what they have prepared.
-PARALLEL := -n auto --maxprocesses 8 --dist loadfile
+# One process a core; tests/conftest.py says which tests share one.
+PARALLEL := -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test fast lint clean

@@ -22,6 +22,17 @@ hypothesis.settings.load_profile("suite")
 torch.set_num_threads(1)
 
 
+RAY = ("test_faults.py", "test_flower_simulation.py", "test_switching.py")
+"""Files of tests that start Ray."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a file go to one process, and all that start Ray to the same: two Rays slow each other down."""
+    for item in items:
+        group = "ray" if item.path.name in RAY else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def data_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data cache of this session's own, also for processes that tests start."""
