@@ -116,6 +116,16 @@ def test_a_run_goes_on_in_the_other_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_part_of_a_network_is_trained_to_the_same_bits(tmp_path: Path) -> None:
+    settings = frozen(write_weights(tmp_path / "weights.safetensors"), "tail", data=str(tmp_path / "data"))
+    here = start(settings, out=tmp_path / "here")
+    (trunks,) = (tmp_path / "data").glob("*-trunks")
+    shutil.rmtree(trunks)
+    there = start(settings.model_copy(update={"engine": NAME}), out=tmp_path / "there")
+    assert differences(fingerprint(here.folder), fingerprint(there.folder)) == ["config.yaml"]
+
+
+@pytest.mark.slow
 def test_closing_is_quiet_when_ray_has_ended_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tiny(engine=NAME)
     engine = Faulty(data=_data(settings), folder=tmp_path, settings=settings)
@@ -265,13 +275,3 @@ def test_flower_and_ray_are_imported_by_those_only_who_use_them(tmp_path: Path) 
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "set()\n"
-
-
-@pytest.mark.slow
-def test_a_part_of_a_network_is_trained_to_the_same_bits(tmp_path: Path) -> None:
-    settings = frozen(write_weights(tmp_path / "weights.safetensors"), "tail", data=str(tmp_path / "data"))
-    here = start(settings, out=tmp_path / "here")
-    (trunks,) = (tmp_path / "data").glob("*-trunks")
-    shutil.rmtree(trunks)
-    there = start(settings.model_copy(update={"engine": NAME}), out=tmp_path / "there")
-    assert differences(fingerprint(here.folder), fingerprint(there.folder)) == ["config.yaml"]
