@@ -115,6 +115,7 @@ def test_class_names_come_from_the_runs_state(
         assert row["class"] == "abcde"[int(row["label"])]
 
 
+@pytest.mark.slow
 def test_masks_are_exported_to_the_pixel(command: Command, tmp_path: Path) -> None:
     run = start(tiny_polyps(), out=tmp_path / "run").folder
     new = np.random.default_rng(0).integers(0, 2, (32, 32)).astype(np.uint8)

@@ -25,6 +25,7 @@ def _wait_for_training(folder: Path, process: subprocess.Popen[str]) -> None:
     raise AssertionError("the run did not begin")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
     folder = tmp_path / "run"

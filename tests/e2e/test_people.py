@@ -185,6 +185,7 @@ def test_waiting_looks_until_the_answers_are_there(
     assert "The run is finished" in ended.out
 
 
+@pytest.mark.slow
 def test_a_drawn_mask_comes_back_pixel_by_pixel(tmp_path: Path) -> None:
     settings = tiny_polyps(annotator="folder")
     data, run = data_of(settings), start(settings, out=tmp_path / "run").folder

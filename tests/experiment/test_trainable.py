@@ -17,6 +17,8 @@ from feal.selection import STRATEGIES
 from tests.frozen import frozen, write_weights
 from tests.runs import differences, fingerprint
 
+pytestmark = pytest.mark.slow
+
 LONGER = {"communication_rounds": 4, "budget": 12}
 each_part = pytest.mark.parametrize("part", ["tail", "head"])
 
