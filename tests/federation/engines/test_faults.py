@@ -83,7 +83,8 @@ def _check(result: Result, fault: str, notes: list[str]) -> None:
 @pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize("fault", list(sabotage.FAULTS))
 def test_in_process(fault: str, participation: float, tmp_path: Path) -> None:
-    result, notes = _run(tmp_path / "run", fault, engine="in-process", participation=participation, timeout=1.0)
+    # More than the first message of a process takes, which imports what it needs.
+    result, notes = _run(tmp_path / "run", fault, engine="in-process", participation=participation, timeout=3.0)
     _check(result, fault, notes)
 
 
