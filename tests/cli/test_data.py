@@ -46,20 +46,13 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pictures"
 
 
+def _preparing(pictures: Path) -> tuple[object, ...]:
+    task = ("--task", "classification", "--size", 32)
+    return ("data", "prepare", "folder", "--from", pictures, *task, "--to", "to")
+
+
 def test_pictures_are_prepared_checked_and_shown(command: Command, pictures: Path) -> None:
-    words = (
-        "data",
-        "prepare",
-        "folder",
-        "--from",
-        pictures,
-        "--task",
-        "classification",
-        "--size",
-        32,
-        "--to",
-        "to",
-    )
+    words = _preparing(pictures)
     first = command(*words, "--name", "mine", "--processes", 1)
     assert first.code == 0, first.err
     assert "is prepared" in first.out
@@ -80,19 +73,7 @@ def test_pictures_are_prepared_checked_and_shown(command: Command, pictures: Pat
 def test_findings_are_a_table_and_exit_code_2(command: Command, pictures: Path) -> None:
     bad = pictures / "alder" / "a" / "00.png"
     bad.write_bytes(b"[bold]none")
-    words = (
-        "data",
-        "prepare",
-        "folder",
-        "--from",
-        pictures,
-        "--task",
-        "classification",
-        "--size",
-        32,
-        "--to",
-        "to",
-    )
+    words = _preparing(pictures)
     ended = command(*words, "--processes", 1)
     assert ended.code == 2
     assert "alder/a/00.png" in ended.out

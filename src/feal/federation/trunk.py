@@ -26,7 +26,7 @@ from feal.data.prepared import IMAGES, check_files, file_checksum
 from feal.data.samples import Rows
 from feal.federation.views import viewed
 from feal.files import in_turn, publish, read_json, unwritable, write_json
-from feal.models import Network, starting_model
+from feal.models import Network, frozen_model
 from feal.settings import Settings
 
 BATCH = 64
@@ -100,16 +100,8 @@ def _checksum(path: Path, changed: int, size: int) -> str:
 
 
 def _trunk(data: PreparedSet, settings: Settings) -> Network:
-    with torch.random.fork_rng(devices=[]):
-        network = starting_model(
-            settings,
-            task=data.task,
-            classes=len(data.classes),
-            channels=data.channels,
-            height=data.height,
-            width=data.width,
-        )
-    return network.eval()
+    facts = {"task": data.task, "classes": len(data.classes), "channels": data.channels}
+    return frozen_model(settings, **facts, height=data.height, width=data.width).eval()
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from feal.experiment.running import settings_of
 from feal.federation.journal import Journal, State, Weights
 from feal.files import read_json, read_tensors
 from feal.inference.facts import FORMAT, Evaluation, Facts, Input, Origin
-from feal.models import build_model, device_named, on_device, starting_model, threads
+from feal.models import build_model, device_named, frozen_model, on_device, threads
 from feal.selection import Context
 from feal.settings import Settings, Task
 from feal.version import VERSION
@@ -160,15 +160,8 @@ def _with_trunk(weights: Weights, facts: Facts, settings: Settings) -> Weights:
     if settings.training.trainable == "all":
         return weights
     size = facts.input
-    with torch.random.fork_rng(devices=[]):
-        network = starting_model(
-            settings,
-            task=facts.task,
-            classes=len(facts.classes),
-            channels=size.channels,
-            height=size.height,
-            width=size.width,
-        )
+    shape = {"channels": size.channels, "height": size.height, "width": size.width}
+    network = frozen_model(settings, task=facts.task, classes=len(facts.classes), **shape)
     return {**network.state_dict(), **weights}
 
 

@@ -6,7 +6,7 @@ from feal.models.divided import Divided
 from feal.models.network import MODELS, Network
 from feal.models.output import Output, pool3x3
 from feal.models.placement import device_named, mixed_precision, on_device, threads
-from feal.models.weights import check_source, find_weights, load_weights, starting_model
+from feal.models.weights import check_source, find_weights, frozen_model, load_weights, starting_model
 
 __all__ = [
     "MODELS",
@@ -17,6 +17,7 @@ __all__ = [
     "check_source",
     "device_named",
     "find_weights",
+    "frozen_model",
     "load_weights",
     "mixed_precision",
     "models_for",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -51,6 +52,12 @@ def starting_model(
         tensors = find_weights(settings.model, settings.weights, digest=settings.weights_digest)
         load_weights(network, tensors, source=settings.weights)
     return network
+
+
+def frozen_model(settings: Settings, **facts: Any) -> Network:
+    """The same with torch's global generator left alone: for what was not drawn from it, as a trunk was not."""
+    with torch.random.fork_rng(devices=[]):
+        return starting_model(settings, **facts)
 
 
 def load_weights(network: Network, tensors: Tensors, *, source: str) -> None:

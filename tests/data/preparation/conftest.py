@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from feal.data.preparation import Download, Draft, Finding, Piece, Scan, decoding
+from feal.data.preparation.preparing import Outcome, prepare
 
 
 def picture(number: int, *, height: int = 40, width: int = 40) -> np.ndarray:
@@ -81,3 +82,15 @@ def download(tmp_path: Path) -> Path:
             mask = np.where(pixels[..., 0] > 127, 200, 0).astype(np.uint8)
             Image.fromarray(mask).save(root / site / "masks" / f"{number:02}.png")
     return root
+
+
+def prepared(download: Path, **options: object) -> Outcome:
+    """The download, prepared in this process beside itself."""
+    return prepare(Blobs(), download, download.parent / "to", processes=1, **options)
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """Every file of a prepared set but the one that holds the times of the download's files."""
+    files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    files.pop("prepared-from.json")
+    return files
