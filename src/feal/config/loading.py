@@ -80,15 +80,21 @@ def _with_known_names(settings: Settings) -> Settings:
 
 
 def _with_known_weights(settings: Settings) -> Settings:
-    """What the network starts from, and which part of it can be trained then."""
+    """What the network starts from."""
     if settings.weights not in (NONE, IMAGENET):
         settings = settings.model_copy(update={"weights": _whole_path(settings.weights, "weights")})
     check_source(settings.model, settings.weights)
+    _check_part(settings)
+    return settings
+
+
+def _check_part(settings: Settings) -> None:
+    """Refuse a part of the network that cannot be trained alone, and what would be ignored beside it."""
     trainable = settings.training.trainable
     if trainable == "all":
         if settings.training.views != Training().views:
             raise FealError("training.views are for training.trainable=tail or head: leave them out.")
-        return settings
+        return
     network = MODELS.get(settings.model)
     if trainable not in network.parts:
         parts = " or ".join(("all", *network.parts))
@@ -108,7 +114,6 @@ def _with_known_weights(settings: Settings) -> Settings:
             f"training.trainable={trainable} trains on training.views of each image, not on transforms: "
             "leave all of them but transforms.normalise out, or set training.trainable=all."
         )
-    return settings
 
 
 def _with_whole_paths(settings: Settings) -> Settings:
