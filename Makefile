@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 # One process a core; tests/conftest.py says which tests share one.
-PARALLEL := -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n auto --maxprocesses 8 --dist loadscope --no-loadscope-reorder
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test fast lint clean

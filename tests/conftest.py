@@ -4,10 +4,12 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.command import Command
 
@@ -26,11 +28,16 @@ RAY = ("test_faults.py", "test_flower_simulation.py", "test_switching.py")
 """Files of tests that start Ray."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a file go to one process, and all that start Ray to the same: two Rays slow each other down."""
-    for item in items:
-        group = "ray" if item.path.name in RAY else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+class OneRay(LoadScopeScheduling):
+    """Any test to any process, but all that start Ray to the same: two Rays slow each other down."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "ray" if file.endswith(RAY) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneRay:
+    return OneRay(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -68,6 +68,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
     faulty = Faulty(data=_data(settings), folder=folder, settings=settings)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     environment = dict(os.environ)
+    relatives = faults.family(os.getpid())
     try:
         assert _replies(faulty, "echo all") == _echoes("echo all")
         assert {number: signal.getsignal(number) for number in before} == before
@@ -77,7 +78,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
     finally:
         faulty.close()
     if sys.platform == "linux":
-        assert _until(lambda: not faults.family(os.getpid()), seconds=5)
+        assert _until(lambda: not faults.family(os.getpid()) - relatives, seconds=5)
 
 
 def _replies(engine: FlowerSimulation, request: str, timeout: float | None = None) -> dict[str, bytes | Lost]:
