@@ -1,0 +1,5 @@
+"""Figures of runs, one file each; importing this package registers all of them."""
+
+from feal.analysis.figures.contract import FIGURES, Figure, Rows
+
+__all__ = ["FIGURES", "Figure", "Rows"]
