@@ -61,6 +61,12 @@ LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
 
 WEIGHTS = ("prior", "inverse")
 RATES = (1e-2, 3e-2, 1e-1)
+# Dice takes no class weights.
+_MASKS: dict[Loss, dict[str, Sequence[Any]]] = {
+    "plain": {"training.lr": (7e-4, 2e-3, 6e-3)},
+    "evidential": {"training.lr": (7e-4, 2e-3, 6e-3, 2e-2)},
+    "balanced": {"training.lr": (7e-4, 2e-3, 6e-3)},
+}
 # What --tune tries.
 GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
     "synthetic-lesions": {
@@ -68,17 +74,13 @@ GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
         "evidential": {"training.lr": (1e-3, 3e-3, 1e-2, 3e-2), "evidence.class_weight": WEIGHTS},
         "balanced": {"training.lr": (1e-3, 3e-3, 1e-2)},
     },
-    # Dice takes no class weights.
-    "synthetic-polyps": {
-        "plain": {"training.lr": (7e-4, 2e-3, 6e-3)},
-        "evidential": {"training.lr": (7e-4, 2e-3, 6e-3, 2e-2)},
-        "balanced": {"training.lr": (7e-4, 2e-3, 6e-3)},
-    },
+    "synthetic-polyps": _MASKS,
     "fed-isic": {
         "plain": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-2, 3e-2), "counts": ("site",)},
         "evidential": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-3, 1e-2), "counts": ("site",)},
         "balanced": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-2, 3e-2), "counts": ("global",)},
     },
+    "fed-polyp": _MASKS,
 }
 
 OTHERS = ("synthetic.seed", "validation")
