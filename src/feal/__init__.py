@@ -44,8 +44,7 @@ def resume(folder: str | PathLike[str], *, wait: bool = False, **changes: Any) -
     """
     from feal.config import revise
     from feal.experiment import resume as proceed
-    from feal.experiment.folder import RunFolder
-    from feal.experiment.running import settings_of
+    from feal.experiment.folder import RunFolder, settings_of
     from feal.settings import flatten
 
     path = Path(folder)

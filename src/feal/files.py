@@ -13,14 +13,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
+from typing import TYPE_CHECKING, Any
 
 from feal.errors import FealError
-from feal.tensors import Buffer, Tensors, buffers
+
+if TYPE_CHECKING:
+    import torch
+
+    from feal.tensors import Buffer, Tensors
 
 
 def write_bytes(path: Path, *parts: Buffer) -> None:
@@ -103,6 +103,8 @@ def read_json(path: Path) -> Any:
 
 def write_tensors(path: Path, tensors: Tensors) -> str:
     """Write tensors as a safetensors file atomically and return the SHA-256 of its bytes."""
+    from feal.tensors import buffers
+
     parts = buffers(tensors)
     write_bytes(path, *parts)
     digest = hashlib.sha256()
@@ -113,6 +115,9 @@ def write_tensors(path: Path, tensors: Tensors) -> str:
 
 def read_tensors(path: Path, *, sha256: str | None = None) -> dict[str, torch.Tensor]:
     """Read tensors back; a missing or cut file, or one altered since `sha256` was noted, is a `FealError`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     try:
         data = path.read_bytes()
     except OSError as error:

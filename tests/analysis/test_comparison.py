@@ -120,3 +120,20 @@ def test_tables_are_plain_csv(tmp_path: Path) -> None:
         assert [row["class"] for row in csv.DictReader(file)] == ["one", "two"] * 3
     write_table(tmp_path / "empty.csv", [])
     assert (tmp_path / "empty.csv").read_text().strip() == ""
+
+
+def test_differences_of_another_figure() -> None:
+    arms = by_arm([*RANDOM, *FEAL[:2]])
+    pooled, mean = (
+        differences(arms, [("feal", "random")], metric="balanced_accuracy", over=over)
+        for over in ("pooled", "mean")
+    )
+    assert mean[0]["difference"] == pytest.approx(pooled[0]["difference"] / 2)
+
+
+def test_one_round_has_no_outcome_and_no_area_but_a_difference() -> None:
+    arms = by_arm([curve("feal", 0, (0.3,)), curve("random", 0, (0.2,))])
+    [row] = differences(arms, [("feal", "random")])
+    assert (row["figure"], row["difference"]) == ("last", pytest.approx(0.1))
+    assert math.isnan(by_run(arms)[0]["outcome"])
+    assert math.isnan(by_run(arms)[0]["area"])

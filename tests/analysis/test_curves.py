@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feal.analysis.curves import read_curve, rows
+from feal.analysis.curves import curve_of, read_curve, rows
+from feal.analysis.runs import read_run
 from feal.data.synthetic.looks import CLASSES
 from feal.errors import FealError
 from feal.experiment import Result, start
@@ -130,6 +131,17 @@ def test_sites_without_a_test_part_have_no_figures(tmp_path: Path) -> None:
     assert np.isnan(curve.recall()).all()
     assert curve.found().shape == curve.recall().shape == (2, 5)
     assert rows([curve])[0]["recall_melanoma"] is None
+
+
+def test_labels_are_counted_only_where_asked_for(run: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_curve(run.folder, arm="a")
+    monkeypatch.setattr("feal.federation.store.Store.__init__", None)
+    curve = curve_of(read_run(run.folder), arm="a")
+    assert [point.pooled for point in curve.points] == [point.pooled for point in whole.points]
+    assert (curve.values().tolist(), curve.labels().tolist()) == (whole.values().tolist(), whole.labels().tolist())
+    assert not any(name.startswith("found_") for name in rows([curve])[0])
+    with pytest.raises(ValueError, match="found=True"):
+        curve.found()
 
 
 @pytest.mark.parametrize("what", ["nothing", "cut log", "no begin", "no facts", "store"])

@@ -14,8 +14,7 @@ from feal.analysis.discrimination import class_roc_auc, roc_auc
 from feal.data import locate, open_prepared, open_truth
 from feal.errors import FealError
 from feal.experiment import Result, start
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.settings import Loss
 from tests.runs import differences, fingerprint, tiny, tiny_polyps
 

@@ -1,4 +1,6 @@
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +69,27 @@ def test_a_broken_line_is_told_by_its_number_and_the_rest_is_used(sweep: Path, t
     assert len(run.problems) == 1
     assert run.problems[0].startswith(f"{log}, line 2: no record")
     assert len(run.events) == len(lines) - 1
+
+
+def test_a_round_without_its_figures_is_a_broken_line(sweep: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(sweep / "n5", tmp_path / "copy")
+    log = copy / "metrics.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    (at,) = (number for number, line in enumerate(lines) if b'"event": "round"' in line)
+    lines[at] = b'{"event": "round", "round": 1}'.ljust(len(lines[at]) - 1) + b"\n"
+    log.write_bytes(b"".join(lines))
+    run = read_run(copy)
+    assert run.rounds == ()
+    assert run.problems[0].startswith(f"{log}, line {at + 1}: ")
+
+
+def test_reading_runs_and_their_curves_needs_no_torch(sweep: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from feal.analysis.curves import curve_of; "
+        f"from feal.analysis.runs import read_runs; [curve_of(run) for run in read_runs([Path({str(sweep)!r})])]; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_a_log_cut_short_is_told(sweep: Path, tmp_path: Path) -> None:

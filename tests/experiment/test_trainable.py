@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 
 from feal.data import locate, open_prepared
 from feal.experiment import Result, resume, start
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.inference import export, open_trained
 from feal.selection import STRATEGIES
 from tests.frozen import frozen, write_weights

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feal.federation import fedavg
+from feal.federation.aggregation import fedavg
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "e_fedavg.json").read_text())
 

@@ -9,8 +9,7 @@ import feal
 from feal.config import revise
 from feal.errors import FealError
 from feal.experiment import Result, resume, start
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.federation import messages
 from feal.federation.engines import ENGINES, InProcess, Lost
 from feal.federation.progress import Silence

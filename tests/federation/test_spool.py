@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feal.errors import FealError
-from feal.federation import fedavg
+from feal.federation.aggregation import fedavg
 from feal.federation.spool import Spool
 
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]

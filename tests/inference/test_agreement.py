@@ -14,8 +14,7 @@ from scipy.special import digamma, gammaln
 
 from feal.data import PreparedSite, open_truth
 from feal.experiment import Result
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.inference import export, open_trained
 from tests.command import Command
 from tests.trained import prepared_sites, write_pictures

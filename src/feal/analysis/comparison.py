@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.analysis.curves import Curve
+from feal.analysis.curves import Curve, Over
 from feal.analysis.statistics import (
     area_under_curve,
     in_words,
@@ -102,7 +103,7 @@ def by_run(arms: Arms) -> list[Row]:
         {
             "arm": arm,
             "seed": curve.seed,
-            **{name: float(value) for name, value in _figures(curve).items()},
+            **whole_figures(curve),
             "labels_per_site": curve.points[-1].labels_per_site,
             "seconds": sum(point.seconds for point in curve.points),
         }
@@ -120,8 +121,8 @@ def overview(arms: Arms, *, reference: str) -> list[Row]:
     table = []
     for arm, curves in arms.items():
         row: Row = {"arm": arm, "n": len(curves)}
-        for name in _figures(curves[0]):
-            mean, deviation = mean_and_deviation([_figures(curve)[name] for curve in curves])
+        for name in whole_figures(curves[0]):
+            mean, deviation = mean_and_deviation([whole_figures(curve)[name] for curve in curves])
             row |= {name: float(mean), f"{name}_sd": float(deviation)}
         labels, _ = mean_and_deviation([curve.labels() for curve in curves])
         row[f"labels_to_{reference}"] = labels_to_reach(labels, _mean_curve(curves), float(level))
@@ -130,19 +131,25 @@ def overview(arms: Arms, *, reference: str) -> list[Row]:
     return table
 
 
-def differences(arms: Arms, pairs: Iterable[tuple[str, str]]) -> list[Row]:
+def differences(
+    arms: Arms, pairs: Iterable[tuple[str, str]], *, metric: str | None = None, over: Over = "pooled"
+) -> list[Row]:
     """A row for each (arm, reference) and figure: the difference over the seeds that both have, and what it says.
 
-    Pairs with an arm that has no run, or without a common seed, are left out.
+    Pairs with an arm that has no run, or without a common seed, are left out, and so are figures that runs of so
+    few rounds have not.
     """
     table = []
     for arm, reference in pairs:
-        both = _paired(arms.get(arm, ()), arms.get(reference, ()))
-        for name in _figures(both[0][0]) if both else ():
-            difference = paired_difference(
-                [float(_figures(one)[name]) for one, _ in both],
-                [float(_figures(other)[name]) for _, other in both],
-            )
+        both = [
+            (whole_figures(one, metric=metric, over=over), whole_figures(other, metric=metric, over=over))
+            for one, other in _paired(arms.get(arm, ()), arms.get(reference, ()))
+        ]
+        for name in both[0][0] if both else ():
+            ones, others = [one[name] for one, _ in both], [other[name] for _, other in both]
+            if not np.isfinite([*ones, *others]).all():
+                continue
+            difference = paired_difference(ones, others)
             table.append(
                 {
                     "arm": arm,
@@ -159,13 +166,16 @@ def differences(arms: Arms, pairs: Iterable[tuple[str, str]]) -> list[Row]:
     return table
 
 
-def _figures(curve: Curve) -> dict[str, NDArray[np.float64]]:
-    """One number each for a whole run; the outcome is the one that comparisons are decided by."""
-    values = curve.values()
+def whole_figures(curve: Curve, *, metric: str | None = None, over: Over = "pooled") -> dict[str, float]:
+    """One number each for a whole run; the outcome is the one that comparisons are decided by.
+
+    NaN for an outcome of one round, and for an area where the labels never grow.
+    """
+    values, labels = curve.values(metric, over=over), curve.labels()
     return {
-        "outcome": outcome(values),
-        "area": area_under_curve(curve.labels(), values),
-        "last": np.asarray(values[-1]),
+        "outcome": float(outcome(values)) if len(values) > 1 else math.nan,
+        "area": float(area_under_curve(labels, values)) if labels[-1] > labels[0] else math.nan,
+        "last": float(values[-1]),
     }
 
 

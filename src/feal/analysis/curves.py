@@ -11,12 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from feal.analysis.runs import Run, read_run
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
-from feal.federation.journal import Journal
 from feal.federation.statistics import primary_metric
-from feal.federation.store import Store
 from feal.settings import Settings
 
 Over = Literal["pooled", "mean"]
@@ -36,7 +34,8 @@ class Point:
     recall: tuple[float | None, ...]
     """By class, over all sites' test samples (or pixels)."""
     found: tuple[int, ...]
-    """Labels (or labelled pixels) of each class that were asked for up to this round, over all sites."""
+    """Labels (or labelled pixels) of each class that were asked for up to this round, over all sites; empty where
+    they were not counted."""
     zero_evidence: float | None
     """Share of test samples (or pixels) without any evidence."""
     seconds: float
@@ -72,7 +71,13 @@ class Curve:
         return np.array([_numbers(point.recall) for point in self.points]).reshape(-1, len(self.classes))
 
     def found(self) -> NDArray[np.float64]:
-        """Labels (or labelled pixels) so far, [rounds, classes]."""
+        """Labels (or labelled pixels) so far, [rounds, classes].
+
+        Raises:
+            ValueError: they were not counted when the curve was read.
+        """
+        if any(len(point.found) != len(self.classes) for point in self.points):
+            raise ValueError("the labels found were not counted: read the curve with found=True")
         return np.array([point.found for point in self.points], dtype=float).reshape(-1, len(self.classes))
 
 
@@ -86,22 +91,26 @@ def read_curve(path: Path, *, arm: str | None = None) -> Curve:
     Raises:
         FealError: no run there, or a damaged one; nothing is written in any case.
     """
-    settings = settings_of(RunFolder(path))
-    journal = Journal(path)
-    if not journal.begun():
-        raise FealError(f"{path} has not begun yet: go on with `feal resume {path}`, then repeat this.")
-    state = journal.load()
-    if not state.facts:
-        raise FealError(f"{path} is of a version that did not note what its images are: run it again.")
-    classes = tuple(state.facts["classes"])
-    found = _found(path, classes=len(classes))
+    run = read_run(path)
+    if run.problems:
+        raise FealError(f"{run.problems[0]} Put the file back from a copy, or start a new run.")
+    return curve_of(run, arm=arm, found=True)
+
+
+def curve_of(run: Run, *, arm: str | None = None, found: bool = False) -> Curve:
+    """The curve of a run that was read; `found` counts the labels of each class, which takes a look at every site.
+
+    Raises:
+        FealError: a site's labels cannot be read.
+    """
+    counts = _found(run.path, classes=len(run.classes)) if found else None
     return Curve(
-        arm=arm or _arm(settings),
-        seed=settings.seed,
-        task=state.task,
-        classes=classes,
-        finished=state.stage == "finished",
-        points=tuple(_point(event, found) for event in journal.events(state) if event["event"] == "round"),
+        arm=arm or _arm(run.settings),
+        seed=run.settings.seed,
+        task=run.task,
+        classes=run.classes,
+        finished=run.status == "finished",
+        points=tuple(_point(record, counts, classes=len(run.classes)) for record in run.rounds),
     )
 
 
@@ -118,7 +127,8 @@ def rows(curves: Iterable[Curve]) -> list[dict[str, Any]]:
             **{f"{name}_mean": value for name, value in point.mean.items()},
             "zero_evidence": point.zero_evidence,
             **{f"recall_{name}": value for name, value in zip(curve.classes, point.recall, strict=True)},
-            **{f"found_{name}": value for name, value in zip(curve.classes, point.found, strict=True)},
+            # Without a count there is none of any class.
+            **{f"found_{name}": value for name, value in zip(curve.classes, point.found, strict=False)},
             "seconds": point.seconds,
         }
         for curve in curves
@@ -126,9 +136,9 @@ def rows(curves: Iterable[Curve]) -> list[dict[str, Any]]:
     ]
 
 
-def _point(record: Mapping[str, Any], found: Mapping[int, NDArray[np.int64]]) -> Point:
+def _point(record: Mapping[str, Any], found: Mapping[int, NDArray[np.int64]] | None, *, classes: int) -> Point:
     diagnostics = record["diagnostics"]
-    counts = [count for number, count in found.items() if number <= record["round"]]
+    so_far = [count for number, count in (found or {}).items() if number <= record["round"]]
     return Point(
         round=record["round"],
         sites=len(record["labels"]),
@@ -136,8 +146,8 @@ def _point(record: Mapping[str, Any], found: Mapping[int, NDArray[np.int64]]) ->
         pooled={name: figures["pooled"] for name, figures in record["metrics"].items()},
         mean={name: figures["mean"] for name, figures in record["metrics"].items()},
         # Without any test sample there are no diagnostics.
-        recall=tuple(diagnostics.get("recall", [None] * len(found[0]))),
-        found=tuple(np.sum(counts, axis=0).tolist()),
+        recall=tuple(diagnostics.get("recall", [None] * classes)),
+        found=tuple(np.sum(so_far, axis=0).tolist()) if so_far else (),
         zero_evidence=diagnostics.get("zero_evidence"),
         seconds=sum(record["seconds"].values()),
     )
@@ -145,6 +155,8 @@ def _point(record: Mapping[str, Any], found: Mapping[int, NDArray[np.int64]]) ->
 
 def _found(path: Path, *, classes: int) -> dict[int, NDArray[np.int64]]:
     """Labels (or labelled pixels) of each class by the round that asked for them, over all sites."""
+    from feal.federation.store import Store
+
     total: dict[int, NDArray[np.int64]] = {0: np.zeros(classes, dtype=np.int64)}
     for place in sorted(RunFolder(path).sites.glob("*/site.sqlite")):
         with closing(Store(place, read_only=True)) as store:

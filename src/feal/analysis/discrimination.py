@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from feal.data import PreparedSite, locate, open_prepared, open_truth
 from feal.errors import FealError
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.files import read_tensors
 from feal.selection import Context
 

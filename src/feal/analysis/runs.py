@@ -10,11 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from feal.classes import short_name
 from feal.errors import FealError
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.federation.journal import Journal, State
-from feal.selection import short_name
 from feal.settings import OPERATIONAL, Settings, Task, flatten
 
 Status = Literal["finished", "waiting", "unfinished"]
@@ -22,6 +21,9 @@ Record = Mapping[str, Any]
 
 SHARED = ("dataset", "sites", "validation", "synthetic.", "model", "weights", "weights_digest")
 """Beginnings of settings that runs must have in common to be compared: what is learned, and by what."""
+
+OF_ROUND = {"round", "labels", "metrics", "diagnostics", "seconds"}
+"""What a round's record holds in runs of every version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +177,9 @@ def _event(line: bytes) -> Record | None:
         event = json.loads(line)
     except ValueError:
         return None
-    return event if isinstance(event, dict) and "event" in event else None
+    if not isinstance(event, dict) or "event" not in event:
+        return None
+    return event if event["event"] != "round" or event.keys() >= OF_ROUND else None
 
 
 def _check_alike(one: Run, other: Run) -> None:

@@ -75,8 +75,7 @@ def resume(
     from feal.cli.screen import Screen
     from feal.config import parse, revise
     from feal.experiment import resume as proceed
-    from feal.experiment.folder import RunFolder
-    from feal.experiment.running import settings_of
+    from feal.experiment.folder import RunFolder, settings_of
 
     changes = parse(overrides or [])
     settings = revise(settings_of(RunFolder(folder)), changes)

@@ -14,8 +14,7 @@ from feal.cli.export import export_labels
 from feal.cli.tables import say
 from feal.data import open_prepared
 from feal.errors import FealError, unknown
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.federation.history import Standing
 from feal.federation.store import Store
 from feal.files import read_json

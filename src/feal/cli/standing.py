@@ -7,8 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from feal.cli.tables import VALIDATION, command, curve_table, round_table
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.experiment.summary import summarize
 from feal.federation.journal import Journal
 from feal.files import is_locked

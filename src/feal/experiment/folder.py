@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from feal.errors import FealError
+from feal.federation.journal import Journal
 from feal.files import damaged, from_system, write_text
-from feal.settings import Settings
+from feal.settings import OPERATIONAL, Settings, flatten, later_defaults
 
 
 class RunFolder:
@@ -40,6 +43,20 @@ class RunFolder:
         return content
 
 
+def settings_of(folder: RunFolder) -> Settings:
+    """A run's settings, after a check that nobody edited them since it began."""
+    content = folder.read_config()
+    try:
+        settings = Settings.model_validate(content)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise FealError(f"{folder.config} was edited and '{where}' is not valid now: put it back.") from error
+    journal = Journal(folder.path)
+    if journal.begun():
+        _check_unchanged(folder, settings, journal.load().configuration)
+    return settings
+
+
 def new_folder(path: Path) -> tuple[RunFolder, bool]:
     """A folder for a new run, and whether it was made just now; one that holds anything is refused."""
     try:
@@ -64,3 +81,16 @@ def free_folder(parent: Path, name: str) -> Path:
         number += 1
         path = parent / f"{name}-{number}"
     return path
+
+
+def _check_unchanged(folder: RunFolder, settings: Settings, recorded: Mapping[str, Any]) -> None:
+    now, then = flatten(settings.dump()), {**later_defaults(), **flatten(recorded)}
+    changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
+    for key in changed:
+        if key not in OPERATIONAL:
+            raise FealError(
+                f"{folder.config} was edited since the run began ({key}: {then.get(key)} became {now.get(key)}): "
+                "put it back, or start a new run."
+            )
+    if settings.rounds < int(then["rounds"]):
+        raise damaged(folder.config, f"rounds: {then['rounds']} became {settings.rounds}")

@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from feal.data import locate, open_prepared
 from feal.errors import FealError
-from feal.experiment.folder import RunFolder, new_folder
+from feal.experiment.folder import RunFolder, new_folder, settings_of
 from feal.experiment.summary import summarize
 from feal.federation.coordinator import Coordinator
 from feal.federation.engines import ENGINES
 from feal.federation.journal import Journal, State
 from feal.federation.progress import Silence, Watcher
-from feal.files import damaged, locked, write_json
+from feal.files import locked, write_json
 from feal.models import find_weights, threads
 from feal.models.weights import NONE
-from feal.settings import OPERATIONAL, Settings, flatten, later_defaults
+from feal.settings import Settings
 from feal.tensors import tensors_digest
 
 
@@ -89,20 +87,6 @@ def resume(
         with _config_kept_if_nothing_came_of_it(folder, current, revised):
             data = locate(revised.dataset, data=revised.data, synthetic=revised.synthetic.model_dump())
             return _carry_on(folder, revised, data, watcher or Silence(), wait=wait)
-
-
-def settings_of(folder: RunFolder) -> Settings:
-    """A run's settings, after a check that nobody edited them since it began."""
-    content = folder.read_config()
-    try:
-        settings = Settings.model_validate(content)
-    except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise FealError(f"{folder.config} was edited and '{where}' is not valid now: put it back.") from error
-    journal = Journal(folder.path)
-    if journal.begun():
-        _check_unchanged(folder, settings, journal.load().configuration)
-    return settings
 
 
 @contextmanager
@@ -173,19 +157,6 @@ def _check_revision(current: Settings, new: Settings, path: Path) -> None:
             f"{path} is planned for {current.rounds} rounds already: "
             f"a run can be extended, not cut to {new.rounds}."
         )
-
-
-def _check_unchanged(folder: RunFolder, settings: Settings, recorded: Mapping[str, Any]) -> None:
-    now, then = flatten(settings.dump()), {**later_defaults(), **flatten(recorded)}
-    changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
-    for key in changed:
-        if key not in OPERATIONAL:
-            raise FealError(
-                f"{folder.config} was edited since the run began ({key}: {then.get(key)} became {now.get(key)}): "
-                "put it back, or start a new run."
-            )
-    if settings.rounds < int(then["rounds"]):
-        raise damaged(folder.config, f"rounds: {then['rounds']} became {settings.rounds}")
 
 
 def _clear(folder: RunFolder, made: bool) -> None:

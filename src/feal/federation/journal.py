@@ -11,13 +11,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from feal.files import damaged, read_json, read_tensors, unwritable, write_json, write_tensors
 
-Weights = dict[str, torch.Tensor]
+if TYPE_CHECKING:
+    import torch
+
+Weights: TypeAlias = "dict[str, torch.Tensor]"
 Stage = Literal["close", "train", "waiting", "finished"]
 
 

@@ -138,6 +138,9 @@ FIGURES: dict[str, dict[str, Figure]] = {
 }
 """The figures of each task; the first is the one that runs are judged by."""
 
+FALLING = ("hd95", "calibration_error")
+"""Beginnings of names of figures that are the better the lower they are."""
+
 SHOWN = {"classification": ("balanced_accuracy",), "segmentation": ("dice", "hd95")}
 """The figures of each task that tables on the screen have."""
 
@@ -145,6 +148,15 @@ SHOWN = {"classification": ("balanced_accuracy",), "segmentation": ("dice", "hd9
 def primary_metric(task: str) -> str:
     """The name of the figure that runs of a task are judged by."""
     return next(iter(FIGURES[task]))
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether a figure is an error or a distance.
+
+    >>> lower_is_better("hd95_cup"), lower_is_better("dice")
+    (True, False)
+    """
+    return metric.startswith(FALLING)
 
 
 def metrics(task: str, by_site: Mapping[str, Statistics | None]) -> dict[str, dict[str, object]]:

@@ -13,8 +13,7 @@ from feal.data.prepared import SCALE
 from feal.data.transforms import seen
 from feal.errors import FealError
 from feal.evidential import uncertainties
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.federation.journal import Journal, State, Weights
 from feal.files import read_json, read_tensors
 from feal.inference.facts import FORMAT, Evaluation, Facts, Input, Origin
