@@ -145,6 +145,22 @@ def export(
     export_model(run, out=out, format=format_, round=round_)
 
 
+@app.command(
+    epilog="Examples: `feal report runs -o report.html` · `feal report runs/feal-0 runs/random-0 --pictures`"
+)
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or folders of them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="Put thumbnails of chosen samples in: they are patients'.")
+    ] = False,
+) -> None:
+    """Write one page about runs, finished or not, that opens in any browser without a network."""
+    from feal.cli.reporting import write_report
+
+    write_report(folders, out=out, pictures=pictures)
+
+
 @app.command("list", epilog="Examples: `feal list strategies` · `feal list presets --paper`")
 def list_(
     what: Annotated[

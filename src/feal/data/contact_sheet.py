@@ -72,7 +72,7 @@ def _by_mask(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
         if mask[0, 0] == UNKNOWN["segmentation"]:
             draw.text((below[0] + _GAP, below[1] + _TILE // 2 - 8), "unlabelled", fill=_FAINT, font=_font(14))
         else:
-            sheet.paste(_outlined(tile, mask, len(site.classes)), below)
+            sheet.paste(outlined(tile, mask, len(site.classes)), below)
     return sheet
 
 
@@ -106,14 +106,16 @@ def _spread(ids: NDArray[np.str_], count: int) -> NDArray[np.str_]:
 
 
 def _tiles(site: PreparedSite, ids: NDArray[np.str_]) -> list[Image.Image]:
-    return [_tile(image) for image in site.images(ids).numpy()] if len(ids) else []
+    return [tile(image) for image in site.images(ids).numpy()] if len(ids) else []
 
 
-def _tile(image: NDArray[np.float32]) -> Image.Image:
+def tile(image: NDArray[np.float32]) -> Image.Image:
+    """An image [C, H, W] as a small square picture."""
     return as_picture(image).convert("RGB").resize((_TILE, _TILE), Image.Resampling.BICUBIC)
 
 
-def _outlined(tile: Image.Image, mask: Pixels, classes: int) -> Image.Image:
+def outlined(tile: Image.Image, mask: Pixels, classes: int) -> Image.Image:
+    """A small picture with the outline of every class but the first of its mask [H, W]."""
     pixels = np.array(tile)
     large = np.array(Image.fromarray(mask.astype(np.uint8)).resize((_TILE, _TILE), Image.Resampling.NEAREST))
     for number in range(1, classes):

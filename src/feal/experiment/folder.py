@@ -22,6 +22,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"
         self.summary = path / "summary.json"
+        self.origin = path / "origin.json"
         self.sites = path / "sites"
 
     def write_config(self, settings: Settings) -> None:

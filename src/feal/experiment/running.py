@@ -13,6 +13,7 @@ from typing import Any
 from feal.data import locate, open_prepared
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder, new_folder, settings_of
+from feal.experiment.origin import note_origin
 from feal.experiment.summary import summarize
 from feal.federation.coordinator import Coordinator
 from feal.federation.engines import ENGINES
@@ -111,6 +112,7 @@ def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watche
     with threads(settings.threads), closing(engine):
         coordinator = Coordinator(settings, engine=engine, journal=journal, watcher=watcher)
         state = journal.recover() if journal.begun() else coordinator.begin()
+        note_origin(folder, manifest=open_prepared(data).digest)
         _write_summary(folder, settings, journal, state, "running")
         for committed in coordinator.proceed(state):
             state = committed

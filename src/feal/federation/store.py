@@ -122,6 +122,11 @@ class Store:
         """Whether the store belongs to a run already."""
         return bool(self._select("SELECT run FROM site"))
 
+    def data(self) -> str | None:
+        """The digest of the prepared data that the store is tied to, if it is."""
+        rows = self._select("SELECT data FROM site")
+        return str(rows[0][0]) if rows else None
+
     def settings(self) -> str:
         """The configuration of the last join, as JSON."""
         with self._translated():
