@@ -30,14 +30,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from arms import ARMS, OTHERS, REFERENCE, Arm, arm_settings, references, trials
 from feal.analysis.comparison import by_arm, by_class, by_round, by_run, differences, overview
 from feal.analysis.curves import Curve, read_curve, rows
 from feal.analysis.tables import write_table
+from feal.cli.sweep import SweepBar
 from feal.config import parse
 from feal.errors import FealError
-from many_runs import Job, carry_out
+from feal.experiment.sweeping import Job, carry_out
 from measuring import table
 
 SEEDS, TUNING_SEEDS = 10, 2
@@ -107,7 +109,9 @@ def study(options: argparse.Namespace) -> int:
     }
     problems = {}
     if not options.only_tables:
-        problems = carry_out([job for group in jobs.values() for job in group], processes=options.processes)
+        with SweepBar(Console(stderr=True)) as bar:
+            every = [job for group in jobs.values() for job in group]
+            problems = carry_out(every, processes=options.processes, onlooker=bar)
     for folder, problem in problems.items():
         print(f"{folder} is broken: {problem}", file=sys.stderr)
     (tune if options.tune else compare)(jobs, options.out)

@@ -16,7 +16,7 @@ LAYERS = [
     {"selection", "annotation"},
     {"data", "models", "evidential"},
     {"classes"},
-    {"settings", "files", "randomness", "registry"},
+    {"settings", "files", "processes", "randomness", "registry"},
     {"tensors"},
     {"errors", "version"},
 ]

@@ -86,6 +86,8 @@ def test_what_cannot_be_paired_is_refused(one: list[float], other: list[float]) 
     [
         ([0.10, 0.12, 0.11], "feal is 0.110 above random (95 % interval 0.100 to 0.120, 3 pairs): more than"),
         ([-0.10, -0.12, -0.11], "feal is 0.110 below random (95 % interval -0.120 to -0.100, 3 pairs): more than"),
+        ([0.2, 0.3, 0.3, 0.2], "4 pairs): more than the noise, as far as they tell."),
+        ([0.2, 0.3, 0.3, 0.2, 0.2], "5 pairs): more than the noise of seeds."),
         ([-0.10, 0.10, 0.03], "3 pairs): within the noise of seeds."),
         ([0.0, 0.0], "feal is 0.000 above random (95 % interval 0.000 to 0.000, 2 pairs): within the noise"),
         ([0.4], "feal is 0.400 above random (one pair): whether that is noise cannot be said."),

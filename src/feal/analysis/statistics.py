@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+FEW = 5
+"""Pairs below which all lie on one side by chance in more than one case of ten; a bootstrap knows no better."""
+
 
 def mean_and_deviation(values: ArrayLike) -> tuple[Floats, Floats]:
     """Mean and standard deviation (n - 1) over the first axis, the seeds; the deviation of a single one is NaN.
@@ -72,14 +75,19 @@ def in_words(difference: Difference, *, arm: str, reference: str) -> str:
     """A difference as a plain sentence that says whether it lies within the noise.
 
     >>> print(in_words(paired_difference([0.5, 0.6], [0.4, 0.4]), arm="feal", reference="random"))
-    feal is 0.150 above random (95 % interval 0.100 to 0.200, 2 pairs): more than the noise of seeds.
+    feal is 0.150 above random (95 % interval 0.100 to 0.200, 2 pairs): more than the noise, as far as they tell.
     """
     side = "above" if difference.mean >= 0 else "below"
     start = f"{arm} is {abs(difference.mean):.3f} {side} {reference}"
     if difference.pairs < 2:
         return f"{start} (one pair): whether that is noise cannot be said."
     interval = f"{100 * difference.level:.0f} % interval {difference.low:.3f} to {difference.high:.3f}"
-    verdict = "within the noise of seeds" if difference.within_noise else "more than the noise of seeds"
+    if difference.within_noise:
+        verdict = "within the noise of seeds"
+    elif difference.pairs < FEW:
+        verdict = "more than the noise, as far as they tell"
+    else:
+        verdict = "more than the noise of seeds"
     return f"{start} ({interval}, {difference.pairs} pairs): {verdict}."
 
 

@@ -1,4 +1,4 @@
-"""Tables as CSV files."""
+"""Tables as CSV."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ _DIGITS = 6
 """Significant ones."""
 
 
-def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows with the same keys as CSV: a heading, six significant digits, nothing for None and NaN."""
+def table_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows with the same keys as CSV: a heading, six significant digits, nothing for None and NaN."""
     table = io.StringIO()
     writer = csv.DictWriter(table, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-    write_text(path, table.getvalue())
+    return table.getvalue()
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows as a CSV file, see `table_text`."""
+    write_text(path, table_text(rows))
 
 
 def _cell(value: object) -> object:

@@ -1,4 +1,4 @@
-"""`feal`: run, resume, show, labels, predict, export, list, data."""
+"""`feal`: run, resume, sweep, compare, show, labels, predict, export, list, data."""
 
 from __future__ import annotations
 
@@ -81,6 +81,56 @@ def resume(
     settings = revise(settings_of(RunFolder(folder)), changes)
     with Screen(settings, folder) as screen:
         screen.finished(proceed(folder, settings=settings if changes else None, wait=wait, watcher=screen))
+
+
+@app.command(
+    epilog="Examples: `feal sweep demo strategy=feal,entropy,random query_model=global,local seed=0,1,2` · "
+    "`feal sweep demo strategy=feal,random,full seed=0,1,2 -j 2 --out runs/first` · "
+    "`feal sweep fed-polyp selection.n=5,10 selection.terms=[aleatoric-global],[aleatoric-local]`"
+)
+def sweep(
+    preset: Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE[,VALUE]...]...", help="Settings; several values are combined."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs; runs/PRESET-sweep by default.")] = None,
+    at_a_time: Annotated[
+        int | None, typer.Option("-j", min=1, help="Runs at a time; by cores and free memory by default.")
+    ] = None,
+) -> None:
+    """Run every valid combination of settings, several at a time; the same command goes on after an interruption.
+
+    A query model is combined with strategies that take it; the others run once. Exit code 1: some run is not
+    finished, and the same command tries it again.
+    """
+    from feal.cli.sweep import sweep as carry_out
+
+    if not carry_out(preset, overrides or [], out=out, at_a_time=at_a_time):
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog="Examples: `feal compare runs/demo-sweep` · "
+    "`feal compare runs/demo-sweep --metric accuracy --over mean` · "
+    "`feal compare runs/one runs/other --to 'entropy global' --format markdown`"
+)
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or folders of them.")],
+    metric: Annotated[str | None, typer.Option(help="A figure of the runs; the task's first by default.")] = None,
+    over: Annotated[
+        Literal["pooled", "mean"], typer.Option(help="All sites' test samples, or the mean of the sites' figures.")
+    ] = "pooled",
+    format_: Annotated[
+        Literal["table", "markdown", "latex", "csv"], typer.Option("--format", help="What to print.")
+    ] = "table",
+    to: Annotated[str | None, typer.Option(help="Arm to hold the others against; random by default.")] = None,
+    share: Annotated[float, typer.Option(help="Share of full supervision's figure that is to be reached.")] = 0.95,
+) -> None:
+    """Compare runs: arms by round over seeds, and how sure one can be of the differences."""
+    from feal.cli.compare import compare as print_comparison
+
+    print_comparison(folders, metric=metric, over=over, form=format_, to=to, share=share)
 
 
 @app.command(epilog="Example: `feal show runs/demo-feal-0`")

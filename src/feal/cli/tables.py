@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from feal.annotation.folder import round_folder
-from feal.federation.messages import LabelsReply
 from feal.federation.statistics import SHOWN
+
+if TYPE_CHECKING:
+    from feal.federation.messages import LabelsReply
 
 VALIDATION = "Judged by a validation fold of {share:.0%} of the training part; the test part rests."
 
@@ -67,6 +68,8 @@ def _heading(metric: str) -> str:
 
 def labels_table(sites: Mapping[str, LabelsReply], *, round: int, waiting: bool) -> Table:
     """How labelling stands at each site, and where below the run's folder answers are awaited."""
+    from feal.annotation.folder import round_folder
+
     table = Table(title=f"Labels for round {round}", title_justify="left", title_style="bold", box=None)
     table.add_column("site")
     for heading in ("asked", "answered", "awaited", "refused"):

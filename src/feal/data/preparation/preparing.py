@@ -18,11 +18,12 @@ from feal.data.preparation.findings import checked_drafts, in_order, named, refu
 from feal.data.preparation.gathering import Likeness, Sample, Sides, compare, gather, sides
 from feal.data.preparation.leaks import LISTED, find_leaks, repeats
 from feal.data.preparation.reading import scanned
-from feal.data.preparation.workers import available, decoded
+from feal.data.preparation.workers import decoded
 from feal.data.prepared import verify
 from feal.data.writing import OtherSetError, PreparedWriter, check_facts, other_set
 from feal.errors import FealError
 from feal.files import locked, read_json, unwritable, write_json
+from feal.processes import cores
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
@@ -80,7 +81,7 @@ def prepare(
     if known is not None:
         return Outcome(root=to, fresh=False, source=known)
     with _workplace(to) as work:
-        return job.run(work, processes=processes or available(), skip_bad=skip_bad)
+        return job.run(work, processes=processes or cores(), skip_bad=skip_bad)
 
 
 @dataclass(frozen=True)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 
 from feal.classes import load_file, own_file
 from feal.data.preparation.chunks import Chunk, decode
 from feal.data.preparation.contract import Download
 from feal.errors import FealError
+from feal.processes import serve_parent
 
 _WORTH = 15.0
 """Seconds of decoding below which the start of processes, which import much, would take longer than they save."""
-
-
-def available() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def decoded(
@@ -89,15 +82,7 @@ def _next(waiting: deque[tuple[Chunk, Future[None] | None]]) -> Chunk:
 
 
 def _begin(own: Path | None) -> None:
-    """Make ready for work: Ctrl-C is the parent's business, and without a parent there is none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Make ready for work."""
+    serve_parent()
     if own is not None:
         load_file(own, kind="data set")
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)

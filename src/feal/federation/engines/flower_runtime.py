@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import os
 import shutil
 import signal
 import socket
@@ -30,6 +29,7 @@ from ray.util.client.common import ClientActorHandle
 
 from feal.errors import FealError
 from feal.federation.engines.flower_client import Client
+from feal.processes import cores
 
 YEAR = 365 * 24 * 3600.0
 QUERY = "query"
@@ -61,7 +61,7 @@ class Runtime:
         self._thread = threading.Thread(
             target=self._simulate, args=(app, nodes, threads), name="flower", daemon=True
         )
-        here = min(nodes, workers or max(1, _cores() // threads))
+        here = min(nodes, workers or max(1, cores() // threads))
         self._scratch = _start_ray(workers=here, threads=threads, address=address)
         try:
             there = max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
@@ -171,10 +171,6 @@ def _kill_actors() -> None:
     with contextlib.suppress(RaySystemError):  # Flower ends Ray when it fails, and the actors with it
         for handle in handles:
             ray.kill(handle)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_reachable(address: str | None) -> None:

@@ -1,0 +1,55 @@
+"""How long `feal compare` takes over many run directories, imports included.
+
+    python benchmarks/comparing.py [RUNS] [REPEATS]
+
+One small run of five rounds is carried out and copied, with other strategies and seeds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import islice, product
+from pathlib import Path
+from statistics import median
+
+from feal.config import load
+from feal.experiment import start
+from measuring import in_words
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.copies import copied
+
+STRATEGIES = ("random", "entropy", "badge", "coreset", "gradnorm", "tod", "logo", "kafal", "feal", "full")
+SMALL = {
+    "synthetic": {"sites": 2, "train": 80, "test": 16, "classes": 5},
+    "rounds": 5,
+    "communication_rounds": 2,
+    "budget": 5,
+    "training.local_epochs": 1,
+}
+PROGRAM = "from feal.cli import main; main()"
+
+
+def main(count: int = 200, repeats: int = 7) -> None:
+    """Print the median and the longest of some repeats."""
+    with tempfile.TemporaryDirectory() as place:
+        one = Path(place) / "one"
+        start(load("demo", {**SMALL, "strategy": "random"}), out=one)
+        for number, (seed, strategy) in enumerate(islice(product(range(count), STRATEGIES), count)):
+            budget = "all" if strategy == "full" else SMALL["budget"]
+            copied(one, Path(place) / "sweep" / f"{number:04}", seed=seed, strategy=strategy, budget=budget)
+        times = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            command = [sys.executable, "-c", PROGRAM, "compare", f"{place}/sweep"]
+            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            times.append(time.perf_counter() - begin)
+    print(printed.partition("\n")[0])
+    print(f"median {in_words(median(times))}, longest {in_words(max(times))}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,223 @@
+"""What the arms come to: paired differences with intervals, areas, labels saved, and how sure one can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feal.analysis.arms import Arm
+from feal.analysis.by_round import known_metric
+from feal.analysis.comparison import Row, differences, whole_figures
+from feal.analysis.curves import Curve, Over
+from feal.analysis.statistics import FEW, labels_to_reach, mean_and_deviation
+from feal.errors import FealError, unknown
+from feal.federation.statistics import lower_is_better
+
+OF_SELECTION = ("strategy", "query_model", "selection.")
+"""Beginnings of settings that say how samples are chosen; arms that differ in others differ in more than that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """An arm over all rounds that the compared ones have; NaN where there is no figure."""
+
+    arm: Arm
+    n: int
+    outcome: tuple[float, float]
+    """Mean of rounds 2 to R: mean and deviation over seeds."""
+    area: tuple[float, float]
+    """The same of the area under the curve, divided by its span of labels."""
+    labels: float = math.nan
+    """A site's labels at which the arm's mean curve reaches the share of full supervision."""
+    all_labels: float = math.nan
+    """A site's labels under full supervision."""
+    difference: Row | None = None
+    """To the reference, see `feal.analysis.comparison.differences`; None for the reference itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """All of them, what they are about, and what a reader must know beside."""
+
+    metric: str
+    over: Over
+    share: float
+    rounds: int
+    lines: tuple[Verdict, ...]
+    sentences: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def verdicts(
+    arms: Sequence[Arm],
+    *,
+    metric: str | None = None,
+    over: Over = "pooled",
+    share: float = 0.95,
+    to: str | None = None,
+) -> Verdicts:
+    """Judge every arm that has a finished run without gaps, over the rounds that all of them have.
+
+    Args:
+        arms: those that are compared, with a bound or without.
+        metric: the task's primary one by default.
+        over: figures of all test samples together, or means of the sites'.
+        share: of full supervision's figure; where lower is better, full supervision's figure is divided by it.
+        to: the arm that the others are held against; random by default, that of the same loss if there is one.
+
+    Raises:
+        FealError: an unknown metric, an arm `to` that is not there or not finished, a share out of range.
+    """
+    if not 0 < share <= 1:
+        raise FealError(f"A share of {share:g} is none: give a number above 0 and up to 1, such as --share 0.95.")
+    figure = _Figure(known_metric(arms, metric), over)
+    judged = {arm.name: arm for arm in arms if not arm.bound and figure.known(arm.whole)}
+    references = _references(arms, judged, to)
+    bounds = [arm for arm in arms if arm.bound and figure.known(arm.whole)]
+    rounds = min((len(curve.points) for arm in judged.values() for curve in arm.whole), default=0)
+    curves = {name: _first(figure.known(arm.whole), rounds) for name, arm in judged.items()}
+    lines = []
+    for name, arm in judged.items():
+        reference, bound = _nearest(arm, references), _nearest(arm, bounds)
+        found: list[Row] = []
+        if reference is not None and reference is not arm:
+            found = differences(curves, [(name, reference.name)], metric=figure.metric, over=over)
+        line = _verdict(arm, curves[name], figure, found)
+        lines.append(line if bound is None else _with_labels(line, curves[name], bound, figure, share))
+    return Verdicts(
+        metric=figure.metric,
+        over=over,
+        share=share,
+        rounds=rounds,
+        lines=tuple(lines),
+        sentences=tuple(line.difference["in_words"] for line in lines if line.difference),
+        remarks=tuple(_remarks(lines, curves, references, bounds, rounds=rounds)),
+    )
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """What arms are judged by."""
+
+    metric: str
+    over: Over
+
+    def values(self, curve: Curve) -> NDArray[np.float64]:
+        return curve.values(self.metric, over=self.over)
+
+    def known(self, curves: Sequence[Curve]) -> list[Curve]:
+        """Those that have it in every round."""
+        return [curve for curve in curves if np.isfinite(self.values(curve)).all()]
+
+
+def _references(arms: Sequence[Arm], judged: Mapping[str, Arm], to: str | None) -> list[Arm]:
+    if to is None:
+        return [arm for arm in judged.values() if arm.strategy == "random"]
+    if to in judged:
+        return [judged[to]]
+    names = [arm.name for arm in arms]
+    if to not in names:
+        raise unknown("arm", to, names)
+    raise FealError(f"{to} has no finished run with fewer labels than all: hold arms against another with --to.")
+
+
+def _nearest(arm: Arm, others: Sequence[Arm]) -> Arm | None:
+    """The one with the same loss, which leaves less besides to differ; otherwise the first."""
+    return next((other for other in others if other.loss == arm.loss), others[0] if others else None)
+
+
+def _verdict(arm: Arm, curves: Sequence[Curve], figure: _Figure, found: Sequence[Row]) -> Verdict:
+    whole = [whole_figures(curve, metric=figure.metric, over=figure.over) for curve in curves]
+    outcome, area = (mean_and_deviation([entry[key] for entry in whole]) for key in ("outcome", "area"))
+    return Verdict(
+        arm=arm,
+        n=len(curves),
+        outcome=(float(outcome[0]), float(outcome[1])),
+        area=(float(area[0]), float(area[1])),
+        # Runs of one round have no outcome; their only figure is the last.
+        difference=next((row for row in found if row["figure"] in ("outcome", "last")), None),
+    )
+
+
+def _with_labels(line: Verdict, curves: Sequence[Curve], bound: Arm, figure: _Figure, share: float) -> Verdict:
+    whole = figure.known(bound.whole)
+    best = float(np.mean([figure.values(curve)[-1] for curve in whole]))
+    sign, level = (-1, best / share) if lower_is_better(figure.metric) else (1, best * share)
+    labels, _ = mean_and_deviation([curve.labels() for curve in curves])
+    values, _ = mean_and_deviation([figure.values(curve) for curve in curves])
+    return replace(
+        line,
+        labels=labels_to_reach(labels, sign * values, sign * level),
+        all_labels=float(np.mean([curve.labels()[-1] for curve in whole])),
+    )
+
+
+def _first(curves: Sequence[Curve], rounds: int) -> list[Curve]:
+    return [replace(curve, points=curve.points[:rounds]) for curve in curves]
+
+
+def _remarks(
+    lines: Sequence[Verdict],
+    curves: Mapping[str, Sequence[Curve]],
+    references: Sequence[Arm],
+    bounds: Sequence[Arm],
+    *,
+    rounds: int,
+) -> list[str]:
+    if not lines:
+        return ["No arm has a finished run yet, so none is held against another."]
+    said = []
+    longest = max(len(curve.points) for line in lines for curve in line.arm.whole)
+    if longest > rounds:
+        said.append(f"Some runs have {longest} rounds: what follows is of the first {rounds}, which all have.")
+    if not references:
+        said.append("No finished run of random is there to hold the others against: name another arm with --to.")
+    if not bounds:
+        said.append("No finished run of full is there, so labels to reach a share of it are not known.")
+    pairs = [(line.arm, _nearest(line.arm, references)) for line in lines]
+    held = [(arm, reference) for arm, reference in pairs if reference is not None and reference is not arm]
+    for arm, reference in held:
+        said += _unpaired(arm.name, reference.name, curves)
+    said += _more_than_selection(held)
+    return said + _too_few([line.difference["n"] for line in lines if line.difference])
+
+
+def _too_few(pairs: Sequence[int]) -> list[str]:
+    if not pairs or min(pairs) >= FEW:
+        return []
+    if max(pairs) == 1:
+        return ["A single seed has no interval: sweep more of them, such as seed=0,1,2,3,4."]
+    return [f"Intervals of fewer than {FEW} pairs are narrower than they say: more seeds make them sound."]
+
+
+def _unpaired(one: str, other: str, curves: Mapping[str, Sequence[Curve]]) -> list[str]:
+    mine, its = ({curve.seed for curve in curves[name]} for name in (one, other))
+    if mine == its:
+        return []
+    if not mine & its:
+        return [f"{one} and {other} have no finished seed in common, so there is no difference of pairs."]
+    alone = [
+        f"{name} alone has {', '.join(map(str, sorted(seeds)))}"
+        for name, seeds in ((one, mine - its), (other, its - mine))
+        if seeds
+    ]
+    common = ", ".join(map(str, sorted(mine & its)))
+    return [f"{one} and {other} are paired over their common seeds {common} ({'; '.join(alone)})."]
+
+
+def _more_than_selection(held: Sequence[tuple[Arm, Arm]]) -> list[str]:
+    """A sentence for all arms that differ from their reference in the same settings besides the selection's."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for arm, reference in held:
+        mine, its = arm.runs[0].decisive, reference.runs[0].decisive
+        apart = [key for key in mine if mine[key] != its.get(key) and not key.startswith(OF_SELECTION)]
+        if apart:
+            alike.setdefault((reference.name, ", ".join(apart)), []).append(arm.name)
+    return [
+        f"{', '.join(names)}: not only the selection differs from {reference}'s, but also {apart}."
+        for (reference, apart), names in alike.items()
+    ]
