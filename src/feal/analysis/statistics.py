@@ -29,6 +29,24 @@ def mean_and_deviation(values: ArrayLike) -> tuple[Floats, Floats]:
     return mean, np.asarray(array.std(axis=0, ddof=1))
 
 
+def mean_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, float]:
+    """Student's t interval of the mean over seeds: mean ± t sd / sqrt(n), with n - 1 degrees of freedom.
+
+    Shapes: values [seeds]; one seed has no spread, so NaN.
+    Errors: ValueError without any seed.
+
+    >>> low, high = mean_interval([0.4, 0.5, 0.6])
+    >>> round(low, 3), round(high, 3)
+    (0.252, 0.748)
+    """
+    from scipy.special import stdtrit
+
+    array = _seeds(values)
+    mean, deviation = mean_and_deviation(array)
+    half = stdtrit(len(array) - 1, (1 + level) / 2) * deviation / np.sqrt(len(array))
+    return float(mean - half), float(mean + half)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """A paired difference: its mean over the pairs, their standard deviation, and an interval of the mean."""

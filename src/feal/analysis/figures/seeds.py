@@ -1,0 +1,92 @@
+"""Figures of rounds over seeds: the tidy rows that every figure with lines over rounds is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from feal.analysis.figures.contract import Rows
+from feal.analysis.runs import Record, Run, arms
+from feal.analysis.statistics import mean_and_deviation, mean_interval
+from feal.selection import short_name
+
+POOLED = "pooled"
+"""All sites' test samples together."""
+MEAN = "mean"
+"""The mean of the sites' figures."""
+
+Figures = Mapping[tuple[str, str], float | None]
+"""What one round came to, by figure and by whom it is of: `POOLED`, `MEAN`, or a site."""
+
+
+def estimate(values: Iterable[float | None]) -> dict[str, Any]:
+    """Mean over seeds, standard deviation, 95 % interval of the mean (Student's t) and number of seeds.
+
+    Seeds without a figure are left out; what too few seeds cannot tell is None.
+
+    >>> estimate([0.5, None])
+    {'value': 0.5, 'sd': None, 'low': None, 'high': None, 'n': 1}
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"value": None, "sd": None, "low": None, "high": None, "n": 0}
+    mean, deviation = mean_and_deviation(known)
+    if len(known) == 1:
+        return {"value": float(mean), "sd": None, "low": None, "high": None, "n": 1}
+    low, high = mean_interval(known)
+    return {"value": float(mean), "sd": float(deviation), "low": low, "high": high, "n": len(known)}
+
+
+def by_round(runs: Sequence[Run], read: Callable[[Record], Figures]) -> Rows:
+    """A row for each arm, figure, whom it is of, and round: the estimate over seeds.
+
+    `labels` are those of a site (on average, where the row is of all sites) that the round was trained on;
+    `series` is the arm's name without its query model, so that a strategy is one thing in every panel.
+
+    Raises:
+        FealError: a seed twice in one arm.
+    """
+    rows: Rows = []
+    for arm, group in arms(runs).items():
+        settings = group[0].settings
+        for (metric, over), number, records in _grouped(group, read):
+            rows.append(
+                {
+                    "arm": arm,
+                    "series": _without(arm, settings.query_model),
+                    "strategy": short_name(settings.strategy),
+                    "query_model": settings.query_model,
+                    "metric": metric,
+                    "over": over,
+                    "round": number,
+                    "labels": mean_and_deviation([_labels(record, over) for record, _ in records])[0].item(),
+                    **estimate(value for _, value in records),
+                }
+            )
+    return rows if any(row["n"] for row in rows) else []
+
+
+def _grouped(
+    group: Sequence[Run], read: Callable[[Record], Figures]
+) -> Iterator[tuple[tuple[str, str], int, list[tuple[Record, float | None]]]]:
+    """An arm's rounds with one figure each, in the order in which figures come first, then of rounds."""
+    found: dict[tuple[str, str], dict[int, list[tuple[Record, float | None]]]] = {}
+    for run in group:
+        for record in run.rounds:
+            for key, value in read(record).items():
+                found.setdefault(key, {}).setdefault(record["round"], []).append((record, value))
+    for key, rounds in found.items():
+        for number in sorted(rounds):
+            yield key, number, rounds[number]
+
+
+def _labels(record: Record, over: str) -> float:
+    labels = record["labels"]
+    if over in labels:
+        return float(labels[over])
+    return sum(labels.values()) / len(labels) if labels else 0.0
+
+
+def _without(arm: str, query_model: str | None) -> str:
+    """An arm's name without its query model."""
+    return arm.replace(f" {query_model}", "", 1) if query_model else arm

@@ -1,0 +1,149 @@
+"""Lines over rounds for the web: hover, and menus for figures and for whom they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from feal.analysis.figures.contract import Rows
+from feal.analysis.figures.lines import X_TITLES, Line, lines, panel_title, panels, x_ticks
+from feal.analysis.figures.style import SYMBOLS, Look, in_words, looks, seeds_note, translucent, whom, with_unit
+from feal.analysis.figures.web_grid import axis_number, grid_layout
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure as Web
+
+Trace = dict[str, Any]
+
+
+def web_lines(
+    rows: Rows,
+    *,
+    x: str = "labels",
+    tiers: Sequence[str] = (),
+    title: Callable[[str], str] = with_unit,
+) -> Web:
+    """Lines for the web: a row of panels for each of the `tiers` (figures), or one row and a menu of figures."""
+    from plotly.graph_objects import Figure
+
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    overs = list(dict.fromkeys(row["over"] for row in rows))
+    styles = looks(row["series"] for row in rows)
+    columns = panels(rows)
+    drawn = lines(rows, x=x)
+    # Bands below all lines; many of them are paler, or they would hide each other.
+    opacity = 0.14 if len(styles) <= 4 else 0.07
+    bands, bodies = [], []
+    for line in drawn:
+        place = list(product(tiers or [line.metric], columns)).index((line.metric, line.panel))
+        shared = _shared(line, place)
+        bands.append(shared | _band_look(styles[line.series], opacity) | _band(line, overs[0], x))
+        bodies.append(shared | _body_look(line, styles[line.series]) | _body(line, overs[0], x))
+    _list_once(bodies)
+    traces = [*bands, *bodies]
+    menus = []
+    if not tiers and len(metrics) > 1:
+        menus.append([_figure_button(metric, traces, title) for metric in metrics])
+        for trace in traces:
+            trace["visible"] = trace["meta"]["metric"] == metrics[0]
+    if len(overs) > 1:
+        menus.append([_over_button(over, drawn, x) for over in overs])
+    layout = grid_layout(
+        tiers=[title(metric) for metric in tiers or metrics[:1]],
+        columns=[panel_title(panel) for panel in columns],
+        x_title=X_TITLES[x],
+        names=styles,
+        note=seeds_note(rows),
+        menus=menus,
+        ticks=x_ticks(rows, x),
+    )
+    return Figure(data=traces, layout=layout)
+
+
+def _shared(line: Line, place: int) -> Trace:
+    return {
+        "type": "scatter",
+        "name": line.series,
+        "legendgroup": line.series,
+        "xaxis": f"x{axis_number(place)}",
+        "yaxis": f"y{axis_number(place)}",
+        "meta": {"metric": line.metric, "panel": line.panel},
+    }
+
+
+def _band_look(look: Look, opacity: float) -> Trace:
+    return {
+        "mode": "lines",
+        "fill": "toself",
+        "fillcolor": translucent(look.colour, opacity),
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _body_look(line: Line, look: Look) -> Trace:
+    return {
+        "mode": "lines" if line.level else "lines+markers",
+        "line": {"color": look.colour, "width": 2, "dash": line.dash},
+        "marker": {"size": 6, "symbol": SYMBOLS[look.marker], "color": look.colour},
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def _list_once(traces: Sequence[Trace]) -> None:
+    """Let the legend have one entry for each series, whichever figure is seen."""
+    listed = set()
+    for trace in traces:
+        key = (trace["name"], trace["meta"]["metric"])
+        trace["showlegend"] = key not in listed
+        listed.add(key)
+
+
+def _body(line: Line, over: str, x: str) -> dict[str, list[Any]]:
+    points = line.points.get(over, [])
+    return {
+        "x": [row[x] for row in points],
+        "y": [row["value"] for row in points],
+        "customdata": [_hover(row) for row in points],
+    }
+
+
+def _band(line: Line, over: str, x: str) -> dict[str, list[Any]]:
+    sure = [row for row in line.points.get(over, []) if row["low"] is not None]
+    return {
+        "x": [row[x] for row in [*sure, *reversed(sure)]],
+        "y": [row["high"] for row in sure] + [row["low"] for row in reversed(sure)],
+        "customdata": [],
+    }
+
+
+def _hover(row: dict[str, Any]) -> str:
+    seeds = f"{row['n']} seeds" if row["n"] > 1 else "one seed"
+    interval = f"<br>95 % interval {row['low']:.4g} to {row['high']:.4g}" if row["low"] is not None else ""
+    return (
+        f"<b>{row['arm']}</b><br>{in_words(row['metric'])} {row['value']:.4f} ({seeds}){interval}"
+        f"<br>{whom(row['over'])}<br>round {row['round']}, {row['labels']:.4g} labels per site"
+    )
+
+
+def _figure_button(metric: str, traces: Sequence[Trace], title: Callable[[str], str]) -> dict[str, Any]:
+    # Which figure is seen is a matter of visibility, and whose figure one of data: so the two menus combine.
+    return {
+        "label": in_words(metric),
+        "method": "update",
+        "args": [
+            {"visible": [trace["meta"]["metric"] == metric for trace in traces]},
+            {"yaxis.title.text": title(metric)},
+        ],
+    }
+
+
+def _over_button(over: str, drawn: Sequence[Line], x: str) -> dict[str, Any]:
+    data = [part(line, over, x) for part in (_band, _body) for line in drawn]
+    return {
+        "label": whom(over),
+        "method": "restyle",
+        "args": [{key: [entry[key] for entry in data] for key in ("x", "y", "customdata")}],
+    }
