@@ -211,6 +211,17 @@ def report(
     write_report(folders, out=out, pictures=pictures)
 
 
+@app.command(epilog="Examples: `feal watch runs` · `feal watch runs/demo-feal-0 --port 8100`")
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a folder of them.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="A free one by default.")] = 0,
+) -> None:
+    """Show runs live in a browser on this machine: progress, what they wait for, and the report so far."""
+    from feal.cli.reporting import watch_runs
+
+    watch_runs(folder, port=port)
+
+
 @app.command("list", epilog="Examples: `feal list strategies` · `feal list presets --paper`")
 def list_(
     what: Annotated[

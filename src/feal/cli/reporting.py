@@ -8,8 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from feal.analysis.report import contents, render
+from feal.analysis.report.watching import ADDRESS, Follower, serve
 from feal.analysis.runs import read_runs
 from feal.cli.tables import say
+from feal.errors import FealError
 from feal.files import write_text
 
 
@@ -23,3 +25,13 @@ def write_report(places: Sequence[Path], *, out: Path, pictures: bool) -> None:
     if made.answer is not None:
         say(console, made.answer.headline, style="bold")
     say(console, f"{out}  ({out.stat().st_size / 1e6:.1f} MB): open it in a browser, no network is needed.")
+
+
+def watch_runs(place: Path, *, port: int) -> None:
+    """Serve the live page until it is interrupted."""
+    if not place.is_dir():
+        raise FealError(f"There is no folder {place}: give a run directory, or a folder of them, full or empty.")
+    with Follower(place) as follower, serve(follower, port=port) as server:
+        where = f"http://{ADDRESS}:{server.server_port}/"
+        say(Console(), f"{place} is shown live at {where} (this machine only); Ctrl-C ends it.")
+        server.serve_forever(poll_interval=0.2)
