@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from feal.data.fitting import Fitting
 from feal.data.manifest import read_manifest
 from feal.data.prepared import regions_of
 from feal.errors import FealError
@@ -20,6 +21,16 @@ def test_reading_gives_back_what_was_written(plain: Path) -> None:
     manifest, digest = read_manifest(plain)
     assert manifest.encode() == (plain / "manifest.json").read_bytes()
     assert len(digest) == 64
+
+
+def test_how_pictures_were_fitted_is_kept_and_old_manifests_do_not_tell(plain: Path) -> None:
+    manifest, _ = read_manifest(plain)
+    assert manifest.fitting is None
+    assert b"fitting" not in manifest.encode()
+    fitting = Fitting(shape="canvas", canvas=400)
+    (plain / "manifest.json").write_bytes(replace(manifest, fitting=fitting).encode())
+    assert json.loads((plain / "manifest.json").read_text())["fitting"] == {"shape": "canvas", "canvas": 400}
+    assert read_manifest(plain)[0].fitting == fitting
 
 
 def test_regions_are_the_classes_but_the_first_unless_named(plain: Path) -> None:
@@ -60,6 +71,9 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
         ({"regions": {"all": [1, 1]}, "task": "segmentation"}, "must name classes for 'all', each once"),
         ({"regions": {"all": [7]}, "task": "segmentation"}, "must name classes for 'all'"),
         ({"regions": 3}, "wrong kind"),
+        ({"fitting": {"shape": "round"}}, "wrong kind"),
+        ({"fitting": {"shape": "canvas"}}, "wrong kind"),
+        ({"fitting": {"clip": 0.99}}, "'fitting' clips pictures to uint16, and pixels are uint8"),
         ({"name": "a/b"}, "data set name 'a/b' is not possible"),
     ],
 )

@@ -1,5 +1,6 @@
 """What the coordinator takes from a site, and what it leaves."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 
 from feal.federation import messages
 from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
-from feal.federation.vetting import unexpected, vet
+from feal.federation.vetting import unexpected, unfit, vet
 
 WEIGHTS = {"w": torch.ones(2, 3), "b": torch.zeros(3), "n": torch.tensor(4)}
 REQUEST = messages.seal(messages.Train(run="r", round=1, step=2, weights=WEIGHTS))
@@ -87,6 +88,24 @@ def _without(name: str) -> dict[str, torch.Tensor]:
 )
 def test_weights_that_do_not_fit_are_left(change: Callable[[], dict[str, torch.Tensor]], words: str) -> None:
     assert words in _vet(_reply(weights=change()))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (None, None, ""),
+        (None, {"shape": "resize"}, ""),
+        ({"clip": 0.99}, {"clip": 0.99}, ""),
+        (None, {"shape": "letterbox"}, r"alder and birch differ in how pictures .* \(resize; letterbox\)"),
+        ({"clip": 0.99}, {"clip": 0.98}, r"\(resize, clip 0.99; resize, clip 0.98\): prepare them alike"),
+    ],
+)
+def test_sites_that_fitted_their_pictures_otherwise(first: Any, second: Any, words: str) -> None:
+    alder = messages.JoinReply(key="", site="alder", fitting=first)
+    birch = messages.decode_reply(messages.encode(messages.JoinReply(key="", site="birch", fitting=second)))
+    problem = unfit(birch, first=alder, counted=0)
+    assert bool(problem) == bool(words)
+    assert re.search(words, problem)
 
 
 def test_names_that_nobody_knows_are_named() -> None:

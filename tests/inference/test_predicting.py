@@ -113,6 +113,36 @@ def test_masks_and_maps_have_the_picture_s_own_size(extension: str, tmp_path: Pa
     assert [float(row[f"share_{name}"]) for name in CLASSES] == [(small == c).mean() for c in range(3)]
 
 
+@pytest.mark.parametrize(("width", "height"), [(60, 30), (20, 80), (32, 32)])
+def test_the_rim_of_a_letterbox_is_taken_off_again(width: int, height: int, tmp_path: Path) -> None:
+    size = {"channels": 3, "height": 32, "width": 32, "dtype": "uint8", "scale": 255.0}
+    model = made_up("unet", input={**size, "fitting": {"shape": "letterbox"}})
+    pictures = _pictures(tmp_path / "in", "a.png", "b.png", width=width, height=height)
+    predicted = predict_folder(model, pictures, tmp_path / "out", values=True)
+    high, wide = 32 * height // max(width, height), 32 * width // max(width, height)
+    top, left = (32 - high) // 2, (32 - wide) // 2
+    pixels = np.zeros((2, 3, 32, 32), dtype=np.float32)
+    for place, name in enumerate(("a.png", "b.png")):
+        small = Image.open(pictures / name).resize((wide, high), Image.Resampling.BILINEAR)
+        shown = np.asarray(small).transpose(2, 0, 1) / np.float32(255)
+        pixels[place, :, top : top + high, left : left + wide] = shown
+    said = model.predict(torch.from_numpy(pixels))
+    inside = (slice(top, top + high), slice(left, left + wide))
+    for place, row in enumerate(_rows(tmp_path / "out")):
+        mask = said.prediction[place].numpy().astype(np.uint8)[inside]
+        with Image.open(tmp_path / "out" / row["mask"]) as drawn:
+            assert (np.array(drawn) == np.asarray(Image.fromarray(mask).resize((width, height), 0))).all()
+        with Image.open(tmp_path / "out" / row["aleatoric_map"]) as drawn:
+            assert drawn.size == (width, height)
+        assert [float(row[f"share_{name}"]) for name in CLASSES] == [(mask == c).mean() for c in range(3)]
+        assert float(row["epistemic"]) == pytest.approx(said.epistemic[place].numpy()[inside].mean(), abs=1e-12)
+        sure = said.probability[place].amax(0).numpy()[inside]
+        assert float(row["probability"]) == pytest.approx(sure.mean(), abs=1e-6)
+        values = np.load(tmp_path / "out" / row["values"])
+        assert (values[0] == said.aleatoric[place].float().numpy()[inside]).all()
+    assert sum(predicted.by_class.values()) == pytest.approx(1)
+
+
 def test_pictures_of_one_name_keep_masks_of_their_own(tmp_path: Path) -> None:
     pictures = _pictures(tmp_path / "in", "a.bmp", "a.png", "a-2.png", "A.tif")
     predict_folder(made_up("unet"), pictures, tmp_path / "out")
@@ -126,7 +156,7 @@ def test_pictures_of_one_name_keep_masks_of_their_own(tmp_path: Path) -> None:
 
 def test_maps_are_dark_where_the_model_is_sure_and_keep_their_scale() -> None:
     levels = np.linspace(0, 1, 256).reshape(1, 256)
-    picture = map_picture(levels, width=256, height=1)
+    picture = map_picture(levels)
     assert np.array(picture).ravel().tolist() == list(range(256))
     brightness = np.array(picture.convert("RGB").convert("L")).ravel().astype(int)
     assert (np.diff(brightness) >= 0).all()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from feal.data.arrays import AGAIN
+from feal.data.fitting import Fitting
 from feal.errors import FealError
 from feal.settings import Task
 
@@ -54,6 +55,8 @@ class Manifest:
     source: Mapping[str, Any]
     regions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Segmentation: unions of classes that figures are given for; by default each class but the first."""
+    fitting: Fitting | None = None
+    """How pictures were fitted to the size; None where nobody told."""
 
     def encode(self) -> bytes:
         """The bytes of `manifest.json`: the same content gives the same bytes."""
@@ -71,6 +74,8 @@ class Manifest:
         }
         if self.regions:
             content["regions"] = {name: list(members) for name, members in self.regions.items()}
+        if self.fitting is not None:
+            content["fitting"] = self.fitting.model_dump()
         return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
     def problem(self) -> str | None:
@@ -84,6 +89,7 @@ class Manifest:
             "dtype": None if self.dtype in DTYPES else f"must be one of {', '.join(DTYPES)}",
             **{key: _problem_of_size(getattr(self, key)) for key in ("channels", "height", "width")},
             "regions": _problem_of_regions(self),
+            "fitting": _problem_of_fitting(self.fitting, self.dtype),
             "sites": None if self.sites else "names no site",
             **{f"sites.{name}": _problem_of_record(record) for name, record in self.sites.items()},
         }
@@ -152,6 +158,7 @@ def _decode(data: bytes, path: Path) -> Manifest:
             sites={name: _record(entry) for name, entry in sorted(content["sites"].items())},
             source=dict(content["source"]),
             regions={name: tuple(members) for name, members in content.get("regions", {}).items()},
+            fitting=Fitting.model_validate(content["fitting"]) if "fitting" in content else None,
         )
     except KeyError as error:
         raise _damaged(path, f"its {error} is missing") from None
@@ -181,6 +188,14 @@ def _problem_of_regions(manifest: Manifest) -> str | None:
         if not members or not known or len(set(members)) < len(members):
             return f"must name classes for '{name}', each once"
     return None
+
+
+def _problem_of_fitting(fitting: object, dtype: str) -> str | None:
+    if not isinstance(fitting, Fitting | None):
+        return "must be a feal.data.fitting.Fitting"
+    if fitting is None or fitting.clip is None or dtype == "uint16":
+        return None
+    return f"clips pictures to uint16, and pixels are {dtype}"
 
 
 def _problem_of_size(value: object) -> str | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feal.data.arrays import ArrayWriter
+from feal.data.fitting import Fitting
 from feal.data.manifest import FILE, Manifest, SiteRecord, check_name, read_manifest
 from feal.data.prepared import IMAGES, TRUTH, file_checksum, verify
 from feal.data.samples import COLUMNS, FOLDER, no_training_sample, write_samples
@@ -161,6 +162,7 @@ class PreparedWriter:
         dtype: str = "uint8",
         source: Mapping[str, Any] | None = None,
         regions: Mapping[str, tuple[int, ...]] | None = None,
+        fitting: Fitting | None = None,
     ) -> None:
         self.root = root
         self._facts: dict[str, Any] = {
@@ -173,6 +175,7 @@ class PreparedWriter:
             "dtype": dtype,
             "source": dict(source or {}),
             "regions": dict(regions or {}),
+            "fitting": fitting,
         }
         self._sites: dict[str, SiteWriter] = {}
         check_facts(root, self._facts)

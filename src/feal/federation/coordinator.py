@@ -63,7 +63,7 @@ class Coordinator:
             height=first.height,
             width=first.width,
         ).cut(self._settings.training.trainable)
-        facts = first.model_dump(include={"classes", "channels", "height", "width", "dtype"})
+        facts = first.model_dump(include={"classes", "channels", "height", "width", "dtype", "fitting"})
         state = State(configuration=self._settings.dump(), task=first.task, facts=facts)
         return self._journal.begin(state, network.state_dict())
 

@@ -38,7 +38,7 @@ class State:
     configuration: dict[str, Any]
     task: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the sites' images are: classes, channels, height, width, dtype."""
+    """What the sites' images are: classes, channels, height, width, dtype, fitting."""
     stage: Stage = "close"
     """What is next: close `round`, train `step` of `round`, or gather the labels that `round` asked for."""
     round: int = 0

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load
 
+from feal.data.fitting import Fitting
 from feal.errors import FealError
 from feal.federation.statistics import Counts, Statistics
 from feal.settings import Task
@@ -108,6 +109,7 @@ class JoinReply(Reply):
     height: Number = Field(0, description="height of an image")
     width: Number = Field(0, description="width of an image")
     dtype: str = Field("uint8", description="how a pixel is stored, which says how it is scaled")
+    fitting: Fitting | None = Field(None, description="how pictures were fitted to that size, if it was noted")
     pool: Number = Field(0, description="number of training samples")
     test: Number = Field(0, description="number of test samples")
     given: Number = Field(0, description="number of training samples whose labels came with the data")

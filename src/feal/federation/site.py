@@ -123,6 +123,7 @@ class Site:
             height=self._data.height,
             width=self._data.width,
             dtype=self._data.manifest.dtype,
+            fitting=self._data.manifest.fitting,
             pool=len(site.ids("train")),
             test=len(site.ids("test")),
             given=int(site.given("train").sum()),

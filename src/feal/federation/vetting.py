@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch.nn.utils import get_total_norm
 
+from feal.data.fitting import Fitting
 from feal.federation import messages
 from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
 
@@ -99,6 +100,13 @@ def unfit(reply: messages.JoinReply, *, first: messages.JoinReply, counted: int)
     """Why a site cannot take part, in a sentence."""
     if _kind(reply) != _kind(first):
         return f"Sites {first.site} and {reply.site} differ in task, classes or image size: prepare them alike."
+    # Where nobody noted it, it counts as a plain resize.
+    fitted, before = reply.fitting or Fitting(), first.fitting or Fitting()
+    if fitted != before:
+        return (
+            f"Sites {first.site} and {reply.site} differ in how pictures were fitted to the image size "
+            f"({before}; {fitted}): prepare them alike."
+        )
     # After a kill a site may know of more answers than were counted, but never of fewer.
     if reply.labelled + reply.declined < counted:
         return (

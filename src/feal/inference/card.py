@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from feal.data.fitting import Fitting
 from feal.federation.statistics import primary_metric
 from feal.inference.facts import Facts
 from feal.settings import Transforms
@@ -16,6 +17,12 @@ _NORMALISED = {
     "none": "",
     "imagenet": "; the model itself takes off ImageNet's mean and divides by its deviation",
     "maximum": "; the model itself divides each image by its maximum",
+}
+_SHAPE = {
+    "resize": "stretched (bilinear)",
+    "letterbox": "the long side resized to fit, centred on black",
+    "centre": "the short side resized to fit, the middle cut out",
+    "canvas": "centred on black, the side being {canvas} pixels of a picture",
 }
 _ACTIVATION = {
     "relu": "np.maximum(logits, 0)",
@@ -192,12 +199,24 @@ def _sizes(facts: Facts) -> Mapping[str, str]:
     return {
         "version": facts.feal,
         "shape": f"{size.channels}, {size.height}, {size.width}",
-        "steps": f"{colour}, {size.height} x {size.width} pixels (bicubic), "
+        "steps": f"{colour}, {size.height} x {size.width} pixels ({_fitted(size.fitting)}), "
         + (f"divided by {size.scale:.0f} ({size.dtype})" if size.scale else f"{size.dtype} values as they are")
         + _NORMALISED[facts.transforms.normalise],
         "alpha": f"({evidence} + 1) ** 2" if facts.evidence.squared else f"{evidence} + 1",
         "read": "alpha / S" if facts.loss == "evidential" else "softmax",
     }
+
+
+def _fitted(fitting: Fitting | None) -> str:
+    """How a picture of any size gets the network's."""
+    if fitting is None:
+        return "stretched, bicubic"
+    parts = [_SHAPE[fitting.shape].format(canvas=fitting.canvas)]
+    if fitting.clip is not None:
+        parts.insert(0, f"clipped at {100 * fitting.clip:g} % of its pixels and stretched over 16 bits")
+    if fitting.colour is not None:
+        parts.append("colours as under white light (shades of grey)")
+    return "; ".join(parts)
 
 
 _FEAL = """With feal {version}, in this folder:

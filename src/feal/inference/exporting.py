@@ -61,7 +61,8 @@ def export(model: TrainedModel, out: Path, *, format: Format = "torchscript") ->
         network = copy.deepcopy(model.network).cpu()
         sha256 = write_tensors(folder / WEIGHTS, network.state_dict())
         facts = model.facts.model_copy(update={"sha256": sha256})
-        write_json(folder / FACTS, facts.model_dump(mode="json", by_alias=True))
+        untold = {"input": {"fitting"}} if facts.input.fitting is None else None
+        write_json(folder / FACTS, facts.model_dump(mode="json", by_alias=True, exclude=untold))
         answering = Answering(network, model.context, facts.transforms).eval().requires_grad_(False)
         images = _example(model)
         if "torchscript" in wanted:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from feal.data.fitting import Fitting
 from feal.settings import Evidence, Loss, Positive, Task, Transforms
 
 FORMAT: Literal[1] = 1
@@ -25,6 +26,8 @@ class Input(_Part):
     """How the pixels were stored that it was trained on."""
     scale: float | None
     """What a stored pixel was divided by to lie in [0, 1]; none for float16, taken as it is."""
+    fitting: Fitting | None = None
+    """How pictures were fitted to that size; none where it was not noted: they are stretched, bicubic."""
 
 
 class Evaluation(_Part):

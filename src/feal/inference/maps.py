@@ -40,12 +40,9 @@ def epistemic_share(epistemic: Map, *, classes: int) -> Map:
     return np.exp((epistemic + math.lgamma(classes)) / (classes - 1))
 
 
-def map_picture(share: Map, *, width: int, height: int) -> Image.Image:
-    """Values [H, W] from 0 to 1 as a palette picture of that size, from dark (0) to light (1)."""
-    values = Image.fromarray(share.astype(np.float32))
-    if values.size != (width, height):
-        values = values.resize((width, height), Image.Resampling.BILINEAR)
-    picture = Image.fromarray((np.asarray(values).clip(0, 1) * 255).round().astype(np.uint8))
+def map_picture(share: NDArray[np.floating]) -> Image.Image:
+    """Values [H, W] from 0 to 1 as a palette picture, from dark (0) to light (1)."""
+    picture = Image.fromarray((share.clip(0, 1) * 255).round().astype(np.uint8))
     picture.putpalette(_palette())
     return picture
 

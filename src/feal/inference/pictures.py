@@ -63,10 +63,12 @@ def check_readable(size: Input) -> None:
 
 
 def read_picture(path: Path, size: Input) -> Picture:
-    """Decode a picture: grey or RGB as the network takes it, bicubic to its size, integers scaled to [0, 1].
+    """Decode a picture: grey or RGB as the network takes it, fitted to its size, integers scaled to [0, 1].
 
-    A PNG of a prepared image gives the very numbers that the prepared reader gives. Pixels are scaled by what
-    their type can hold, whatever the run's was; transparency is ignored, a camera's orientation is heeded.
+    A picture that the run's data set was prepared from gives the very numbers that the prepared reader gives.
+    Where it was not noted how pictures were fitted, it is stretched (bicubic); a PNG of a prepared image then
+    gives them.
+    Pixels are scaled by what their type can hold; transparency is ignored, a camera's orientation is heeded.
 
     Raises:
         FealError: it cannot be decoded, has several pages, or values of no known range; one sentence names it.
@@ -77,22 +79,30 @@ def read_picture(path: Path, size: Input) -> Picture:
         raise FealError(f"{path} {error}.") from error
     if picture.mode in ("I", "F"):
         raise FealError(f"{path} has 32-bit values of no known range: save it with 8 or 16 bits.")
-    stored = _planes(picture, (size.width, size.height), channels=size.channels)
-    return Picture(scaled(stored), picture.width, picture.height)
+    plain = _plain(picture, size.channels)
+    if size.fitting is None:
+        pixels = np.asarray(_stretched(plain, (size.width, size.height)))
+    else:
+        pixels = size.fitting.image(_as_stored(np.asarray(plain), size.dtype), size.height, size.width)
+    planes = np.repeat(pixels[None], size.channels, axis=0) if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    return Picture(scaled(planes), picture.width, picture.height)
 
 
-def _planes(picture: Image.Image, size: tuple[int, int], *, channels: int) -> NDArray[Any]:
-    """The pixels uint8 or uint16 [channels, height, width] at that size (width, height)."""
+def _plain(picture: Image.Image, channels: int) -> Image.Image:
+    """Grey of 16 bits as it is, any other in grey or RGB of 8 bits, as there are channels."""
     if picture.mode.startswith("I;16"):
-        grey = Image.fromarray(np.asarray(picture).astype(np.uint16))
-        return np.repeat(np.asarray(_resized(grey, size))[None], channels, axis=0)
-    if picture.mode == "P":
-        picture = picture.convert("RGBA")
-    pixels = np.asarray(_resized(picture.convert(_MODES[channels]), size))
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+        return Image.fromarray(np.asarray(picture).astype(np.uint16))
+    return (picture.convert("RGBA") if picture.mode == "P" else picture).convert(_MODES[channels])
 
 
-def _resized(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+def _as_stored(pixels: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Pixels of 8 bits as the same greys of 16, or of 16 the upper 8, so that they are rounded as in preparing."""
+    if pixels.dtype.name == dtype:
+        return pixels
+    return pixels.astype(np.uint16) * 257 if dtype == "uint16" else (pixels >> 8).astype(np.uint8)
+
+
+def _stretched(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
     return picture if picture.size == size else picture.resize(size, Image.Resampling.BICUBIC)
 
 

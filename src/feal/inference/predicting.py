@@ -142,5 +142,5 @@ Of segmented pictures these three are means over pixels, and `share_...` is a cl
 - `maps/...-epistemic.png`: exp((h + lnGamma(C)) / (C - 1)), from 0 (dark, much evidence) to 1 (light, none).
 
 Scales are fixed, so maps can be compared. All are in the size of the picture. Exact values, as
-float32 [aleatoric and epistemic, height, width] in the model's size, are kept with `feal predict --values`.
+float32 [aleatoric and epistemic, height, width] at the model's resolution, are kept with `feal predict --values`.
 """

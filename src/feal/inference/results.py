@@ -9,12 +9,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
+from feal.data.fitting import Fitting
 from feal.data.pictures import mask_picture, png_bytes
 from feal.inference.facts import Facts
-from feal.inference.maps import aleatoric_share, epistemic_share, map_picture
+from feal.inference.maps import Map, aleatoric_share, epistemic_share, map_picture
 from feal.inference.trained import Prediction
 from feal.selection.contract import per_image
 
@@ -49,14 +49,18 @@ class Results(ABC):
         """The columns between the picture's name and its uncertainties."""
 
     @abstractmethod
-    def _shares(self, said: Prediction) -> torch.Tensor:
+    def _shares(self, pictures: Sequence[Looked], said: Prediction) -> torch.Tensor:
         """What each picture counts to each class, float64 [n, C]."""
+
+    @abstractmethod
+    def _means(self, pictures: Sequence[Looked], values: torch.Tensor) -> torch.Tensor:
+        """One number a picture, float64 [n]."""
 
     def rows(self, pictures: Sequence[Looked], said: Prediction) -> Iterator[list[str]]:
         """A row for each picture of a batch, its files being written."""
-        aleatoric, epistemic = per_image(said.aleatoric), per_image(said.epistemic)
+        aleatoric, epistemic = (self._means(pictures, values) for values in (said.aleatoric, said.epistemic))
         self.images += len(pictures)
-        self.by_class += self._shares(said).sum(0)
+        self.by_class += self._shares(pictures, said).sum(0)
         self.aleatoric += float(aleatoric.sum())
         self.epistemic += float(epistemic.sum())
         for place, picture in enumerate(pictures):
@@ -77,7 +81,10 @@ class ClassResults(Results):
         each = said.probability[place].tolist()
         return [self.facts.classes[index], index, each[index], *each]
 
-    def _shares(self, said: Prediction) -> torch.Tensor:
+    def _means(self, pictures: Sequence[Looked], values: torch.Tensor) -> torch.Tensor:
+        return values
+
+    def _shares(self, pictures: Sequence[Looked], said: Prediction) -> torch.Tensor:
         return torch.nn.functional.one_hot(said.prediction, len(self.facts.classes)).double()
 
 
@@ -88,6 +95,7 @@ class MaskResults(Results):
         super().__init__(facts)
         self._folder = folder
         self._values = values
+        self._fitting = facts.input.fitting or Fitting()
         self._taken: set[str] = set()
 
     @property
@@ -98,33 +106,59 @@ class MaskResults(Results):
 
     def _row(self, picture: Looked, said: Prediction, place: int) -> list[object]:
         mask = said.prediction[place]
-        expected = said.probability[place].gather(0, mask.unsqueeze(0))
-        shares = self._shares_of(mask.unsqueeze(0))[0].tolist()
+        expected = self._shown(picture, said.probability[place].gather(0, mask.unsqueeze(0)))
+        shares = self._shares_of(picture, mask).tolist()
         return [*self._write(picture, said, place), *shares, float(expected.double().mean())]
 
-    def _shares(self, said: Prediction) -> torch.Tensor:
-        return self._shares_of(said.prediction)
+    def _shares(self, pictures: Sequence[Looked], said: Prediction) -> torch.Tensor:
+        pairs = zip(pictures, said.prediction, strict=True)
+        return torch.stack([self._shares_of(picture, mask) for picture, mask in pairs])
 
-    def _shares_of(self, masks: torch.Tensor) -> torch.Tensor:
-        each = [(masks == number).flatten(1).double().mean(1) for number in range(len(self.facts.classes))]
-        return torch.stack(each, dim=1)
+    def _shares_of(self, picture: Looked, mask: torch.Tensor) -> torch.Tensor:
+        shown = self._shown(picture, mask)
+        return torch.stack([(shown == number).double().mean() for number in range(len(self.facts.classes))])
+
+    def _means(self, pictures: Sequence[Looked], values: torch.Tensor) -> torch.Tensor:
+        means = per_image(values)
+        for place, picture in enumerate(pictures):
+            shown = self._shown(picture, values[place])
+            # Without a rim the mean over the batch stands: it has the bits of the run's own evaluation.
+            if shown.shape != values[place].shape:
+                means[place] = shown.mean()
+        return means
+
+    def _shown(self, picture: Looked, values: torch.Tensor) -> torch.Tensor:
+        """Of values [..., h, w] those where the image shows the picture, and no rim."""
+        size = self.facts.input
+        rows, columns = self._fitting.window(picture.height, picture.width, (size.height, size.width))
+        return values[..., rows, columns]
 
     def _write(self, picture: Looked, said: Prediction, place: int) -> list[str]:
         name, classes = self._free_name(picture.name), len(self.facts.classes)
-        size = {"width": picture.width, "height": picture.height}
-        aleatoric, epistemic = said.aleatoric[place].numpy(), said.epistemic[place].numpy()
+        aleatoric, epistemic = said.aleatoric[place], said.epistemic[place]
         files: dict[str, Image.Image] = {
-            f"masks/{name}.png": _mask(said.prediction[place].numpy(), classes, **size),
-            f"maps/{name}-aleatoric.png": map_picture(aleatoric_share(aleatoric, classes=classes), **size),
-            f"maps/{name}-epistemic.png": map_picture(epistemic_share(epistemic, classes=classes), **size),
+            f"masks/{name}.png": self._mask(picture, said.prediction[place]),
+            f"maps/{name}-aleatoric.png": self._map(picture, aleatoric_share(aleatoric.numpy(), classes=classes)),
+            f"maps/{name}-epistemic.png": self._map(picture, epistemic_share(epistemic.numpy(), classes=classes)),
         }
         for path, drawn in files.items():
             self._place(path).write_bytes(png_bytes(drawn))
         if not self._values:
             return list(files)
         values = f"maps/{name}.npy"
-        np.save(self._place(values), np.stack([aleatoric, epistemic]).astype(np.float32))
+        shown = self._shown(picture, torch.stack([aleatoric, epistemic]))
+        np.save(self._place(values), shown.float().numpy())
         return [*files, values]
+
+    def _mask(self, picture: Looked, prediction: torch.Tensor) -> Image.Image:
+        small = prediction.numpy().astype(np.uint8)
+        mask = self._fitting.back(small, picture.height, picture.width, nearest=True)
+        return mask_picture(mask, classes=len(self.facts.classes))
+
+    def _map(self, picture: Looked, share: Map) -> Image.Image:
+        small = share.astype(np.float32)
+        # What the network did not see it knows nothing of.
+        return map_picture(self._fitting.back(small, picture.height, picture.width, nearest=False, unseen=1))
 
     def _place(self, path: str) -> Path:
         # The folder is published as a whole, so its files need no care of their own.
@@ -141,10 +175,3 @@ class MaskResults(Results):
             name = f"{stem}-{number}"
         self._taken.add(name.casefold())
         return name
-
-
-def _mask(prediction: NDArray[np.int64], classes: int, *, width: int, height: int) -> Image.Image:
-    picture = mask_picture(prediction.astype(np.uint8), classes=classes)
-    if picture.size == (width, height):
-        return picture
-    return picture.resize((width, height), Image.Resampling.NEAREST)

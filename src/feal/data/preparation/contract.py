@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from feal.data.fitting import Fitting
 from feal.settings import Task
 
 Split = Literal["train", "test"]
@@ -89,6 +90,8 @@ class Download(ABC):
     """To be raised when other pixels, labels or splits come of the same files."""
     channels: ClassVar[int] = 3
     dtype: ClassVar[str] = "uint8"
+    fitting: ClassVar[Fitting | None] = None
+    """How `read` fits a picture to the size, so that `feal predict` does the same; None: it is not told."""
     regions: ClassVar[Mapping[str, tuple[int, ...]]] = {}
     """Segmentation: unions of classes that are judged by name (optic disc = rim and cup), if not each class."""
 

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from feal.data.fitting import Fitting, Shape
+from feal.data.fitting import resized as resized
 from feal.data.preparation.contract import UnfitError
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
@@ -92,45 +94,18 @@ def colour(array: NDArray[Any]) -> NDArray[np.uint8]:
     return np.repeat(eight[..., None], 3, axis=2) if eight.ndim == 2 else eight
 
 
-def resized(array: NDArray[Any], height: int, width: int, *, nearest: bool) -> NDArray[Any]:
-    """An image [H, W] or [H, W, C] at another size, its type kept: bilinear and antialiased, or nearest for masks.
-
-    >>> resized(np.array([[0, 100]], dtype=np.uint8), 1, 4, nearest=True)
-    array([[  0,   0, 100, 100]], dtype=uint8)
-    """
-    if array.shape[:2] == (height, width):
-        return array
-    if array.ndim == 3:
-        planes = [resized(array[..., c], height, width, nearest=nearest) for c in range(array.shape[2])]
-        return np.stack(planes, axis=2)
-    how = Image.Resampling.NEAREST if nearest else Image.Resampling.BILINEAR
-    kept = array if array.dtype in (np.uint8, np.float32) else array.astype(np.float32)
-    small = np.asarray(Image.fromarray(np.ascontiguousarray(kept)).resize((width, height), how))
-    return (small if array.dtype.kind == "f" else small.round()).astype(array.dtype)
-
-
 def letterboxed(array: NDArray[Any], size: int, *, nearest: bool) -> NDArray[Any]:
     """An image [H, W] or [H, W, C] with its long side at `size`, centred on a square of zeros.
 
     >>> letterboxed(np.full((2, 4), 7, dtype=np.uint8), 4, nearest=True)[:, 0].tolist()
     [0, 7, 7, 0]
     """
-    height, width = array.shape[:2]
-    scale = size / max(height, width)
-    high, wide = max(1, round(height * scale)), max(1, round(width * scale))
-    top, left = (size - high) // 2, (size - wide) // 2
-    square = np.zeros((size, size, *array.shape[2:]), dtype=array.dtype)
-    square[top : top + high, left : left + wide] = resized(array, high, wide, nearest=nearest)
-    return square
+    return _fitted(array, "letterbox", size, nearest=nearest)
 
 
 def centre_cropped(array: NDArray[Any], size: int, *, nearest: bool = False) -> NDArray[Any]:
     """An image [H, W] or [H, W, C] with its short side at `size`, and the square in its middle."""
-    height, width = array.shape[:2]
-    scale = size / min(height, width)
-    high, wide = max(size, round(height * scale)), max(size, round(width * scale))
-    top, left = (high - size) // 2, (wide - size) // 2
-    return resized(array, high, wide, nearest=nearest)[top : top + size, left : left + size]
+    return _fitted(array, "centre", size, nearest=nearest)
 
 
 def mapped(values: NDArray[Any], mapping: Mapping[int, int], *, file: Path | None = None) -> NDArray[np.uint8]:
@@ -187,6 +162,11 @@ def volume(path: Path) -> NDArray[Any]:
         raise UnfitError("has a voxel that is not a finite number", file=path)
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     return native[..., 0] if native.ndim == 4 else native
+
+
+def _fitted(array: NDArray[Any], shape: Shape, size: int, *, nearest: bool) -> NDArray[Any]:
+    fitting = Fitting(shape=shape)
+    return (fitting.mask if nearest else fitting.image)(array, size, size)
 
 
 def _check_shape(shape: tuple[int, ...], path: Path) -> None:

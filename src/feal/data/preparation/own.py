@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from feal.data.fitting import Fitting
 from feal.data.preparation import decoding
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, UnfitError
 from feal.data.preparation.findings import named
@@ -27,6 +28,7 @@ class OwnPictures(Download):
     """A data set whose classes and kind of pictures were found in the user's folder; see `own_pictures`."""
 
     size = 224
+    fitting: ClassVar[Fitting] = Fitting(shape="letterbox")
     version = 2
 
     def __init__(
@@ -99,9 +101,9 @@ class OwnPictures(Download):
     def _piece(
         self, id: str, image: NDArray[Any], mask: NDArray[np.uint8] | None, draft: Draft, size: int
     ) -> Piece:
-        fitted = decoding.letterboxed(image, size, nearest=False)
+        fitted = self.fitting.image(image, size, size)
         planes = fitted.transpose(2, 0, 1) if fitted.ndim == 3 else fitted[None]
-        drawn = None if mask is None else decoding.letterboxed(mask, size, nearest=True)
+        drawn = None if mask is None else self.fitting.mask(mask, size, size)
         return Piece(id=id, image=planes, truth=draft.label if self.task == "classification" else drawn)
 
     def _picture(self, path: Path) -> NDArray[Any]:

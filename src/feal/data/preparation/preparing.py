@@ -155,6 +155,7 @@ class _Job:
             "width": self.size,
             "dtype": self.download.dtype,
             "regions": dict(self.download.regions),
+            "fitting": self.download.fitting,
         }
 
     def _decode(self, parts: Sequence[Chunk], processes: int) -> None:

@@ -10,7 +10,11 @@ import pytest
 from feal.data.manifest import check_name
 from feal.data.preparation.contract import Download, Draft, UnfitError
 from feal.data.preparation.downloads import DOWNLOADS
+from feal.data.preparation.downloads.fed_isic import PREPROCESSED
+from feal.data.prepared import scaled
 from feal.errors import FealError
+from feal.inference.facts import Input
+from feal.inference.pictures import read_picture
 from tests.data.preparation.downloads import fakes
 
 FAKES: dict[str, tuple[str, Callable[[Path], Path]]] = {
@@ -60,6 +64,20 @@ def test_a_piece_is_of_the_declared_kind_at_any_size(fake: tuple[Download, Path]
                 assert piece.truth.shape == (size, size)
                 assert piece.truth.dtype == np.uint8
                 assert piece.truth.max() < len(download.classes)
+
+
+def test_a_picture_is_predicted_as_it_was_prepared(fake: tuple[Download, Path]) -> None:
+    """The very numbers: `feal predict` does to a picture of the download what preparing does."""
+    download, _ = fake
+    drafts = [draft for draft in _drafts(fake) if draft.image.suffix != ".gz"]
+    for draft in drafts[:: max(1, len(drafts) // 4)]:
+        if draft.image.parent.name == PREPROCESSED:
+            continue  # what FLamby did to colours is in the files; a new picture does not have it
+        for size in (download.size, 48):
+            (piece,) = download.read(draft, size=size)
+            about = {"channels": download.channels, "height": size, "width": size, "dtype": download.dtype}
+            read = read_picture(draft.image, Input(**about, scale=1, fitting=download.fitting))
+            assert np.array_equal(read.pixels, scaled(piece.image))
 
 
 def test_a_scan_reads_no_picture_and_names_are_possible(fake: tuple[Download, Path]) -> None:

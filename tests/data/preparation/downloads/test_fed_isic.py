@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from feal.data.fitting import constant_colour
 from feal.data.preparation.contract import Draft, Finding
-from feal.data.preparation.downloads.fed_isic import PREPROCESSED, RAW, FedIsic, constant_colour
+from feal.data.preparation.downloads.fed_isic import PREPROCESSED, RAW, FedIsic
 from feal.data.preparation.findings import checked_drafts
 from feal.errors import FealError
 from tests.data.preparation.downloads import fakes

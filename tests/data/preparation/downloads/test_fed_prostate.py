@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from feal.data.fitting import clipped
 from feal.data.preparation.contract import Draft, Finding, UnfitError
-from feal.data.preparation.downloads.fed_prostate import FedProstate, clipped
+from feal.data.preparation.downloads.fed_prostate import FedProstate
 from tests.data.preparation.downloads import fakes
 
 SITES = ["bidmc", "bmc", "hk", "i2cvb", "runmc", "ucl"]
@@ -64,15 +65,15 @@ def test_clipping_equals_a_sorted_list() -> None:
         random.integers(-500, 3000, (40, 30)),
         np.arange(100).reshape(10, 10),
     ):
-        assert np.array_equal(clipped(image), _expected(image))
+        assert np.array_equal(clipped(image, 0.99), _expected(image))
 
 
 def test_the_brightest_hundredth_is_white_and_a_constant_slice_black() -> None:
     image = np.ones((10, 20))
     image[0, 0] = 0
     image[0, 1:3] = [1e9, 5]
-    assert clipped(image)[0, :4].tolist() == [0, 65535, 65535, 65535 // 5]
-    assert not clipped(np.full((4, 4), 7)).any()
+    assert clipped(image, 0.99)[0, :4].tolist() == [0, 65535, 65535, 65535 // 5]
+    assert not clipped(np.full((4, 4), 7), 0.99).any()
 
 
 @pytest.mark.parametrize(

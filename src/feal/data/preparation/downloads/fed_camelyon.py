@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
+from feal.data.fitting import Fitting
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, Split, UnfitError
-from feal.data.preparation.decoding import colour, picture, resized
+from feal.data.preparation.decoding import colour, picture
 from feal.data.preparation.downloads.drafts import by_stem, channels_first
 from feal.data.preparation.downloads.folders import home, named, pictures, relative, visible
 from feal.data.preparation.downloads.listed import Listed, located
@@ -28,6 +30,7 @@ class FedCamelyon(Download):
     task = "classification"
     classes = ("normal", "tumour")
     size = 96
+    fitting: ClassVar[Fitting] = Fitting()
 
     def scan(self, folder: Path) -> Scan:
         should_hold = "metadata.csv and patches/patient_{p}_node_{n}/*.png of Camelyon17 (WILDS)"
@@ -57,7 +60,7 @@ class FedCamelyon(Download):
         high, wide = patch.shape[:2]
         if (high, wide) != (self.size, self.size):
             raise UnfitError(f"is {wide} x {high} pixels, but patches have {self.size} x {self.size}")
-        small = resized(patch, size, size, nearest=False)
+        small = self.fitting.image(patch, size, size)
         return [Piece(id=draft.id, image=channels_first(small), truth=draft.label)]
 
 

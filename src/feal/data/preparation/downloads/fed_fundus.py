@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from feal.data.fitting import Fitting
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, Split
-from feal.data.preparation.decoding import colour, mapped, resized
+from feal.data.preparation.decoding import colour, mapped
 from feal.data.preparation.downloads.drafts import channels_first, image_and_mask, joined, paired
 from feal.data.preparation.downloads.folders import named, relative, sites_of
 from feal.data.preparation.registry import DOWNLOADS
@@ -32,6 +33,7 @@ class FedFundus(Download):
     task = "segmentation"
     classes = ("background", "rim", "cup")
     size = 384
+    fitting: ClassVar[Fitting] = Fitting()
     regions: ClassVar[Mapping[str, tuple[int, ...]]] = {"disc": (1, 2), "cup": (2,)}
 
     def scan(self, folder: Path) -> Scan:
@@ -46,10 +48,8 @@ class FedFundus(Download):
     def read(self, draft: Draft, *, size: int) -> Sequence[Piece]:
         image, values = image_and_mask(draft)
         mask = mapped(values, MASK, file=draft.mask)
-        small = resized(colour(image), size, size, nearest=False)
-        return [
-            Piece(id=draft.id, image=channels_first(small), truth=resized(mask, size, size, nearest=True)),
-        ]
+        small = self.fitting.image(colour(image), size, size)
+        return [Piece(id=draft.id, image=channels_first(small), truth=self.fitting.mask(mask, size, size))]
 
 
 def _part(domain: Path, *, site: str, root: Path, split: Split) -> tuple[list[Draft], list[Finding]]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from feal.data.fitting import Fitting
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan
-from feal.data.preparation.decoding import centre_cropped, colour, picture, resized
+from feal.data.preparation.decoding import colour, picture
 from feal.data.preparation.downloads.drafts import by_stem, channels_first
 from feal.data.preparation.downloads.folders import home, named, pictures, relative
 from feal.data.preparation.downloads.isic_tables import (
@@ -32,8 +30,6 @@ from feal.errors import FealError
 RAW = "ISIC_2019_Training_Input"
 PREPROCESSED = "ISIC_2019_Training_Input_preprocessed"
 DOWNSAMPLED = "_downsampled"
-POWER = 6
-"""Of the mean behind colour constancy, as FLamby takes it."""
 
 
 @DOWNLOADS.register("fed-isic", summary="classification: eight kinds of skin lesion at up to six centres")
@@ -44,6 +40,7 @@ class FedIsic(Download):
     task = "classification"
     classes = CLASSES
     size = 224
+    fitting: ClassVar[Fitting] = Fitting(shape="centre", colour="constant")
 
     def scan(self, folder: Path) -> Scan:
         should_hold = (
@@ -62,31 +59,10 @@ class FedIsic(Download):
         return replace(scan, findings=[*repeated, *scan.findings], remarks=[*chosen, *scan.remarks])
 
     def read(self, draft: Draft, *, size: int) -> Sequence[Piece]:
-        image = colour(picture(draft.image))
-        if draft.image.parent.name.lower() != PREPROCESSED.lower():
-            image = constant_colour(_short_side_at(image, size))
-        square = centre_cropped(image, size)
+        done = draft.image.parent.name.lower() == PREPROCESSED.lower()
+        fitting = Fitting(shape=self.fitting.shape) if done else self.fitting
+        square = fitting.image(colour(picture(draft.image)), size, size)
         return [Piece(id=draft.id, image=channels_first(square), truth=draft.label)]
-
-
-def constant_colour(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Shades of grey: an image [H, W, 3] as under white light.
-
-    Each channel c is multiplied by |e| / (sqrt(3) e_c), where e_c = (mean of x_c^6)^(1/6) and |e| is the length of
-    e; what rises above 255 becomes 255.
-    """
-    values = image.astype(np.float64)
-    light = (values**POWER).mean(axis=(0, 1)) ** (1 / POWER)
-    # A channel that is black throughout stays so.
-    gain = np.linalg.norm(light) / (np.sqrt(3) * np.where(light > 0, light, 1))
-    white: NDArray[np.float64] = np.minimum(values * gain, 255)
-    return white.astype(np.uint8)
-
-
-def _short_side_at(image: NDArray[Any], size: int) -> NDArray[Any]:
-    height, width = image.shape[:2]
-    scale = size / min(height, width)
-    return resized(image, max(size, int(height * scale)), max(size, int(width * scale)), nearest=False)
 
 
 def _also_without_ending(found: dict[str, Path]) -> dict[str, Path]:

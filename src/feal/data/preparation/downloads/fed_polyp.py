@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
+from feal.data.fitting import Fitting
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, Split, UnfitError
-from feal.data.preparation.decoding import colour, letterboxed
+from feal.data.preparation.decoding import colour
 from feal.data.preparation.downloads.drafts import channels_first, image_and_mask, joined, paired
 from feal.data.preparation.downloads.folders import home, named, relative, site_folders
 from feal.data.preparation.registry import DOWNLOADS
@@ -33,6 +35,7 @@ class FedPolyp(Download):
     task = "segmentation"
     classes = ("background", "polyp")
     size = 384
+    fitting: ClassVar[Fitting] = Fitting(shape="letterbox")
 
     def scan(self, folder: Path) -> Scan:
         should_hold = (
@@ -54,10 +57,8 @@ class FedPolyp(Download):
         if values.any() and not polyp.any():
             problem = f"has no value of {THRESHOLD} or more (the largest is {values.max()}), so it shows no polyp"
             raise UnfitError(problem, file=draft.mask)
-        boxed = letterboxed(colour(image), size, nearest=False)
-        return [
-            Piece(id=draft.id, image=channels_first(boxed), truth=letterboxed(polyp, size, nearest=True)),
-        ]
+        boxed = self.fitting.image(colour(image), size, size)
+        return [Piece(id=draft.id, image=channels_first(boxed), truth=self.fitting.mask(polyp, size, size))]
 
 
 def _pranet(place: Path, root: Path) -> Scan:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feal.data.fitting import Fitting
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, Split, UnfitError
-from feal.data.preparation.decoding import VOLUMES, check_same_size, mapped, resized, volume
+from feal.data.preparation.decoding import VOLUMES, check_same_size, mapped, volume
 from feal.data.preparation.downloads.drafts import (
     by_stem,
     channels_first,
@@ -30,7 +31,6 @@ SEGMENTATION = "_segmentation"
 SPLITS: tuple[Split, ...] = ("train", "test")
 INVERTED = {0: 1, 255: 0}
 """MiDSS's masks: the prostate is black."""
-CLIPPED_AT = 0.99
 
 
 @DOWNLOADS.register("fed-prostate", summary="segmentation: the prostate in MR slices of six sites")
@@ -43,6 +43,7 @@ class FedProstate(Download):
     size = 384
     channels = 1
     dtype = "uint16"
+    fitting: ClassVar[Fitting] = Fitting(clip=0.99)
 
     def scan(self, folder: Path) -> Scan:
         should_hold = (
@@ -58,29 +59,12 @@ class FedProstate(Download):
         return [
             Piece(
                 id=name,
-                image=channels_first(resized(clipped(image), size, size, nearest=False)),
-                truth=resized(mask, size, size, nearest=True),
+                image=channels_first(self.fitting.image(image, size, size)),
+                truth=self.fitting.mask(mask, size, size),
             )
             for name, image, mask in slices
             if mask.any()
         ]
-
-
-def clipped(image: NDArray[Any]) -> NDArray[np.uint16]:
-    """A slice [H, W] from its smallest value to its 99th percentile, stretched over 16 bits; above is white.
-
-    The percentile is the value at place floor(0.99 n) of the n sorted pixels, as the paper's authors take it.
-
-    >>> clipped(np.array([[0.0, 5.0, 10.0]]))
-    array([[    0, 32768, 65535]], dtype=uint16)
-    """
-    values = image.astype(np.float64)
-    place = int(values.size * CLIPPED_AT)
-    low, high = values.min(), np.partition(values, place, axis=None)[place]
-    if high <= low:
-        return np.zeros(image.shape, dtype=np.uint16)
-    stretched: NDArray[np.float64] = (values.clip(low, high) - low) / (high - low) * 65535
-    return stretched.round().astype(np.uint16)
 
 
 def _site(folder: Path, *, site: str, root: Path) -> tuple[list[Draft], list[Finding]]:

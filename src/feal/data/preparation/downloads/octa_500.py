@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from feal.data.fitting import Fitting
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, UnfitError
-from feal.data.preparation.decoding import mapped, resized
+from feal.data.preparation.decoding import mapped
 from feal.data.preparation.downloads.drafts import channels_first, grey, image_and_mask, joined, matched
 from feal.data.preparation.downloads.folders import named, relative, sites_of
 from feal.data.preparation.registry import DOWNLOADS
@@ -36,6 +36,7 @@ class Octa500(Download):
     task = "segmentation"
     classes = ("background", "avascular zone")
     size = 400
+    fitting: ClassVar[Fitting] = Fitting(shape="canvas", canvas=400)
     channels = 1
 
     def scan(self, folder: Path) -> Scan:
@@ -56,8 +57,8 @@ class Octa500(Download):
         return [
             Piece(
                 id=draft.id,
-                image=channels_first(_on_canvas(eight, size, nearest=False)),
-                truth=_on_canvas(mask, size, nearest=True),
+                image=channels_first(self.fitting.image(eight, size, size)),
+                truth=self.fitting.mask(mask, size, size),
             )
         ]
 
@@ -71,13 +72,3 @@ def _site(folder: Path, *, site: str, root: Path) -> tuple[list[Draft], list[Fin
         return [], [Finding(file=relative(folder, root), problem=f"has no folder {missing}")]
     drafts, findings = matched(images, masks, site=site, root=root)
     return [replace(draft, group=draft.id) for draft in drafts], findings
-
-
-def _on_canvas(image: NDArray[Any], size: int, *, nearest: bool) -> NDArray[Any]:
-    """An image in the middle of `size` x `size` zeros; both fields of view shrink or grow alike."""
-    side = round(image.shape[0] * size / Octa500.size)
-    small = resized(image, side, side, nearest=nearest)
-    rim = (size - side) // 2
-    canvas = np.zeros((size, size), dtype=image.dtype)
-    canvas[rim : rim + side, rim : rim + side] = small
-    return canvas
