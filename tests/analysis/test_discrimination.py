@@ -1,4 +1,6 @@
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +81,20 @@ def test_a_run_s_areas_come_from_what_the_sites_kept(run: Result) -> None:
 def _by_scikit_learn(probability: np.ndarray, truth: np.ndarray) -> float:
     there = [number for number in range(probability.shape[1]) if 0 < (truth == number).sum() < len(truth)]
     return float(np.mean([roc_auc_score(truth == number, probability[:, number]) for number in there]))
+
+
+def test_data_that_are_others_or_not_drawn_any_more(
+    run: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(run.folder, tmp_path / "copy")
+    with closing(sqlite3.connect(copy / "sites" / "birch" / "site.sqlite")) as database, database:
+        database.execute("UPDATE site SET data = 'other'")
+    with pytest.raises(FealError, match="not the prepared set that .*birch had in the run"):
+        read_discrimination(copy)
+    monkeypatch.setenv("FEAL_DATA", str(tmp_path / "empty"))
+    with pytest.raises(FealError, match="is not drawn in"):
+        read_discrimination(run.folder, draw=False)
+    assert not (tmp_path / "empty").exists()
 
 
 def test_what_cannot_be_judged_is_one_sentence(run: Result, tmp_path: Path) -> None:

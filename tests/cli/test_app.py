@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from feal.analysis import read_discrimination
 from feal.config import load
 from tests.command import Command
 
@@ -33,11 +34,29 @@ def test_run_show_resume(command: Command, tmp_path: Path) -> None:
     shown = command("show", folder)
     assert shown.code == 0
     assert "finished after 2 rounds" in shown.out
+    assert "ROC-AUC" in shown.out
 
     extended = command("resume", folder, "rounds=3")
     assert extended.code == 0
     assert "Round 3 of 3" in extended.out
     assert len(json.loads((folder / "summary.json").read_text())["rounds"]) == 3
+
+
+def test_areas_under_the_curve_are_shown_where_they_can_be_had(command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert command("run", "demo", *TINY, "--out", folder).code == 0
+    *_, last = read_discrimination(folder)
+    lines = [line.split() for line in command("show", folder).out.splitlines()]
+    # labels, balanced accuracy, ROC-AUC
+    assert next(line for line in lines if line[:1] == ["alder"])[3] == f"{last.sites['alder']:.3f}"
+    assert next(line for line in lines if line[:1] == ["2"])[-2:] == [f"{last.mean:.3f}", f"{last.pooled:.3f}"]
+
+    for file in folder.glob("sites/*/diagnostics/evaluation-*.safetensors"):
+        file.write_bytes(b"nothing")
+    shown = command("show", folder)
+    assert (shown.code, shown.err) == (0, "")
+    assert "ROC-AUC" not in shown.out
+    assert "balanced accuracy" in shown.out
 
 
 def test_the_default_folder_is_new_each_time(

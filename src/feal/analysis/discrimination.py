@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data import PreparedSite, locate, open_prepared, open_truth
+from feal.data import PreparedSet, PreparedSite, locate, open_prepared, open_truth
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder, settings_of
-from feal.files import read_tensors
+from feal.federation.store import Store
+from feal.files import damaged, read_tensors
 from feal.selection import Context
 
 Scores = NDArray[np.floating]
@@ -55,19 +57,24 @@ def roc_auc(probability: Scores, truth: NDArray[np.integer]) -> float | None:
     return _mean(class_roc_auc(probability, truth))
 
 
-def read_discrimination(path: Path) -> list[Discrimination]:
+def read_discrimination(path: Path, *, draw: bool = True) -> list[Discrimination]:
     """The ROC-AUC of every round of a classification run whose sites' folders and data are at hand.
+
+    A synthetic set that is gone is drawn again, unless `draw` is off.
 
     Raises:
         FealError: no run there, one for segmentation, one without `diagnostics`, or other data than it had.
     """
     settings = settings_of(RunFolder(path))
-    data = open_prepared(locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump()))
+    synthetic = settings.synthetic.model_dump()
+    data = open_prepared(locate(settings.dataset, data=settings.data, synthetic=synthetic, draw=draw))
     if data.task != "classification":
         raise FealError(f"{path} is a run for {data.task}, which has no ROC curve: look at its Dice and HD95.")
     kept = sorted((path / "sites").glob("*/diagnostics/evaluation-*.safetensors"))
     if not kept:
         raise FealError(f"{path} kept nothing of its test samples: run it with diagnostics=true in simulation.")
+    for folder in sorted({file.parent.parent for file in kept}):
+        _check_data(folder, data)
     context = Context.for_reading(
         task=data.task, classes=len(data.classes), evidence=settings.evidence, loss=settings.loss or "plain"
     )
@@ -79,9 +86,18 @@ def read_discrimination(path: Path) -> list[Discrimination]:
     return [_discrimination(number, samples) for number, samples in sorted(rounds.items())]
 
 
+def _check_data(site: Path, data: PreparedSet) -> None:
+    with closing(Store(site / "site.sqlite", read_only=True)) as store:
+        known = store.data()
+    if known != data.digest:
+        raise FealError(f"{data.root} is not the prepared set that {site} had in the run: put that one there.")
+
+
 def _samples(file: Path, prepared: PreparedSite, context: Context) -> tuple[Scores, NDArray[np.integer]]:
     kept = read_tensors(file)
     rows = prepared.rows(prepared.ids("test"))
+    if not {"rows", "logits"} <= kept.keys():
+        raise damaged(file, "rows or logits are missing")
     if not np.array_equal(kept["rows"].numpy(), rows):
         raise FealError(
             f"{file} is of other test samples than {prepared.folder} has: put the run's own data there."

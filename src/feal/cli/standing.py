@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from feal.analysis import read_discrimination
 from feal.cli.tables import VALIDATION, command, curve_table, round_table
+from feal.errors import FealError
 from feal.experiment.folder import RunFolder, settings_of
 from feal.experiment.summary import summarize
 from feal.federation.journal import Journal
@@ -42,9 +46,10 @@ def show_run(path: Path) -> None:
     if settings.validation is not None:
         console.print(VALIDATION.format(share=settings.validation), highlight=False)
     if summary["rounds"]:
-        console.print(round_table(summary["rounds"][-1], task=state.task, rounds=settings.rounds))
+        rounds = summary["rounds"] if state.task != "classification" else _with_roc_auc(summary["rounds"], path)
+        console.print(round_table(rounds[-1], task=state.task, rounds=settings.rounds))
         console.print()
-        console.print(curve_table(summary["rounds"], task=state.task))
+        console.print(curve_table(rounds, task=state.task))
     if is_locked(path):
         console.print("A process is working on it now.")
     elif state.stage == "finished":
@@ -54,3 +59,16 @@ def show_run(path: Path) -> None:
         if state.stage == "waiting":
             console.print(f"See what is awaited: {command('labels', path)}", markup=False, soft_wrap=True)
         console.print(f"Go on with: {command('resume', path)}", markup=False, soft_wrap=True)
+
+
+def _with_roc_auc(rounds: Sequence[Mapping[str, Any]], path: Path) -> list[Mapping[str, Any]]:
+    """The rounds' records with ROC-AUC among the figures, where what the sites kept and their data are at hand."""
+    try:
+        told = {entry.round: entry for entry in read_discrimination(path, draw=False)}
+    except (FealError, OSError):  # most runs of several machines have no such figure: that is no mistake
+        return list(rounds)
+    figures = {
+        number: {"roc_auc": {"sites": entry.sites, "mean": entry.mean, "pooled": entry.pooled}}
+        for number, entry in told.items()
+    }
+    return [{**record, "metrics": {**record["metrics"], **figures.get(record["round"], {})}} for record in rounds]

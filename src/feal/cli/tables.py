@@ -63,7 +63,7 @@ def _shown(task: str, *records: Mapping[str, Any]) -> list[str]:
 
 
 def _heading(metric: str) -> str:
-    return metric.upper() if metric == "hd95" else metric.replace("_", " ")
+    return {"hd95": "HD95", "roc_auc": "ROC-AUC"}.get(metric, metric.replace("_", " "))
 
 
 def labels_table(sites: Mapping[str, LabelsReply], *, round: int, waiting: bool) -> Table:

@@ -30,11 +30,18 @@ DATASETS.register(
 )(SyntheticPolyps)
 
 
-def locate(dataset: str, *, data: str | Path | None = None, synthetic: Mapping[str, Any] | None = None) -> Path:
+def locate(
+    dataset: str,
+    *,
+    data: str | Path | None = None,
+    synthetic: Mapping[str, Any] | None = None,
+    draw: bool = True,
+) -> Path:
     """The prepared folder of a data set, given by its name or as a folder itself.
 
     A synthetic set is drawn on first use, into a folder named by its parameters below `data`, `$FEAL_DATA` or
-    the user's cache; parameters that it does not have, or that are None, are passed over. Any other is the folder
+    the user's cache (never if `draw` is off); parameters that it does not have, or that are None, are passed
+    over. Any other is the folder
     `data`, or lies below `data`, or else below `$FEAL_DATA` or the cache, by its name.
 
     Raises:
@@ -48,6 +55,8 @@ def locate(dataset: str, *, data: str | Path | None = None, synthetic: Mapping[s
     chosen = kind(**{key: value for key, value in (synthetic or {}).items() if key in known and value is not None})
     root = (Path(data) if data is not None else places()[0]) / f"{dataset}-{_fingerprint(chosen)}"
     if not (root / "manifest.json").exists():
+        if not draw:
+            raise FealError(f"The data set {dataset} is not drawn in {root}: `feal run` draws it.")
         with in_turn(root.with_name(f".{root.name}.lock")):
             _draw(chosen, root)
     return root

@@ -123,7 +123,7 @@ class Store:
         return bool(self._select("SELECT run FROM site"))
 
     def data(self) -> str | None:
-        """The digest of the prepared data that the store is tied to, if it is."""
+        """The digest of the prepared data that the run has had here; None before it was joined."""
         rows = self._select("SELECT data FROM site")
         return str(rows[0][0]) if rows else None
 
