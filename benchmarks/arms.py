@@ -62,6 +62,11 @@ LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
         "evidential": {"training.lr": 1e-2, "training.weight_decay": 1e-3, "counts": "site"},
         "balanced": {"training.lr": 3e-2, "training.weight_decay": 3e-2, "counts": "global"},
     },
+    "fed-polyp": {
+        "plain": {"training.lr": 6e-3},
+        "evidential": {"training.lr": 2e-3},
+        "balanced": {"training.lr": 6e-3, "counts": "global"},
+    },
 }
 
 WEIGHTS = ("prior", "inverse")
