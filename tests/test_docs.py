@@ -59,7 +59,9 @@ def test_the_page_about_strategies(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("page", "last"), [("annotate.md", "nevus"), ("engines.md", "still the same")], ids=["annotate", "engines"]
+    ("page", "last"),
+    [("annotate.md", "nevus"), ("engines.md", "still the same"), ("compare.md", "| feal |")],
+    ids=["annotate", "engines", "compare"],
 )
 def test_a_page_of_commands(page: str, last: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```\n(.*?)```", (PROJECT / "docs" / page).read_text(), flags=re.DOTALL)

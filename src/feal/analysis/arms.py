@@ -71,22 +71,23 @@ class Arm:
         )
 
     def remarks(self) -> list[str]:
-        """A sentence for each run that is not finished, and for each line of a log that cannot be read."""
+        """A sentence on the runs that are not finished, and one for each line of a log that cannot be read."""
+        open_ = [run for run in self.runs if run.status != "finished"]
         said = []
-        for run in self.runs:
-            if run.status != "finished":
-                how = "waits for labels" if run.status == "waiting" else "is unfinished"
-                counted = "left out, as other seeds are finished" if self.finished else "shown as far as it is"
-                said.append(
-                    f"{self.name}, seed {run.settings.seed}: {how} after {len(run.rounds)} of "
-                    f"{run.settings.rounds} rounds, {counted}."
-                )
-            said += run.problems
-        return said
+        if open_:
+            runs = ", ".join(f"seed {run.settings.seed} ({_standing(run)})" for run in open_)
+            counted = "left out, as others are finished" if self.finished else "shown as far as it is"
+            said.append(f"{self.name} is unfinished: {runs}; {counted}.")
+        return said + [problem for run in self.runs for problem in run.problems]
 
     @cached_property
     def _by_seed(self) -> dict[int, Run]:
         return {run.settings.seed: run for run in self.runs}
+
+
+def _standing(run: Run) -> str:
+    waits = ", waits for labels" if run.status == "waiting" else ""
+    return f"{len(run.rounds)} of {run.settings.rounds} rounds{waits}"
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:

@@ -35,7 +35,15 @@ def verdict_grid(found: Verdicts) -> Grid:
     references = {line.difference["reference"] for line in found.lines if line.difference}
     to = next(iter(references)) if len(references) == 1 else "reference"
     level = f"labels of a site to {100 * found.share:g} % of full"
-    figures = ("seeds", _span(found.rounds), "area under the curve", level, f"difference to {to}", "95 % interval")
+    figures = (
+        "seeds",
+        _span(found.rounds),
+        "area under the curve",
+        level,
+        f"difference to {to}",
+        "95 % interval",
+        "pairs",
+    )
     return Grid(
         title=f"{_called(found.metric)} over {found.rounds} rounds",
         heading=(*_NAMES[: 3 if apart else 2], *figures),
@@ -129,16 +137,16 @@ def _labels(line: Verdict) -> Entry:
         return NOTHING
     if math.isnan(line.labels):
         return Entry("not reached")
-    return Entry(f"{line.labels:.0f} ({line.labels / line.all_labels:.0%} of {line.all_labels:.0f})")
+    return Entry(f"{line.labels:.0f} of {line.all_labels:.0f}")
 
 
-def _difference(line: Verdict, *, named: bool) -> tuple[Entry, Entry]:
+def _difference(line: Verdict, *, named: bool) -> tuple[Entry, Entry, Entry]:
     if line.difference is None:
-        return NOTHING, NOTHING
+        return NOTHING, NOTHING, NOTHING
     row = line.difference
     against = f" to {row['reference']}" if named else ""
-    interval = _entry(f"{row['low']:+.3f} to {row['high']:+.3f} ({row['n']} pairs)", row["low"])
-    return Entry(f"{row['difference']:+.3f}{against}"), interval
+    interval = _entry(f"{row['low']:+.3f} to {row['high']:+.3f}", row["low"])
+    return Entry(f"{row['difference']:+.3f}{against}"), interval, Entry(str(row["n"]))
 
 
 def _spread(mean: float, deviation: float) -> str:

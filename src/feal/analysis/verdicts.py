@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -180,8 +180,7 @@ def _remarks(
         said.append("No finished run of full is there, so labels to reach a share of it are not known.")
     pairs = [(line.arm, _nearest(line.arm, references)) for line in lines]
     held = [(arm, reference) for arm, reference in pairs if reference is not None and reference is not arm]
-    for arm, reference in held:
-        said += _unpaired(arm.name, reference.name, curves)
+    said += _unpaired(held, curves)
     said += _more_than_selection(held)
     return said + _too_few([line.difference["n"] for line in lines if line.difference])
 
@@ -194,19 +193,27 @@ def _too_few(pairs: Sequence[int]) -> list[str]:
     return [f"Intervals of fewer than {FEW} pairs are narrower than they say: more seeds make them sound."]
 
 
-def _unpaired(one: str, other: str, curves: Mapping[str, Sequence[Curve]]) -> list[str]:
-    mine, its = ({curve.seed for curve in curves[name]} for name in (one, other))
-    if mine == its:
-        return []
-    if not mine & its:
-        return [f"{one} and {other} have no finished seed in common, so there is no difference of pairs."]
-    alone = [
-        f"{name} alone has {', '.join(map(str, sorted(seeds)))}"
-        for name, seeds in ((one, mine - its), (other, its - mine))
-        if seeds
-    ]
-    common = ", ".join(map(str, sorted(mine & its)))
-    return [f"{one} and {other} are paired over their common seeds {common} ({'; '.join(alone)})."]
+def _unpaired(held: Sequence[tuple[Arm, Arm]], curves: Mapping[str, Sequence[Curve]]) -> list[str]:
+    """A sentence for all arms that have the same seeds in common with their reference, and not all."""
+    alike: dict[str, list[str]] = {}
+    for arm, reference in held:
+        mine, its = ({curve.seed for curve in curves[name]} for name in (arm.name, reference.name))
+        if not mine & its:
+            how = f"no seed in common with {reference.name}, so no difference of pairs"
+            alike.setdefault(how, []).append(arm.name)
+        elif mine != its:
+            alone = [
+                f"{name} alone has {_listed(seeds)}"
+                for name, seeds in ((arm.name, mine - its), (reference.name, its - mine))
+                if seeds
+            ]
+            how = f"paired with {reference.name} over the common seeds {_listed(mine & its)} ({'; '.join(alone)})"
+            alike.setdefault(how, []).append(arm.name)
+    return [f"{', '.join(names)}: {how}." for how, names in alike.items()]
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(seeds)))
 
 
 def _more_than_selection(held: Sequence[tuple[Arm, Arm]]) -> list[str]:

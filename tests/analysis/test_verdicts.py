@@ -1,0 +1,143 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import trapezoid
+
+from feal.analysis.arms import arms_of
+from feal.analysis.runs import Run
+from feal.analysis.verdicts import Verdict, Verdicts, verdicts
+from feal.errors import FealError
+from tests.analysis.made import ENTROPY, FULL, LABELS, RANDOM, made
+
+
+def of(found: Verdicts, name: str) -> Verdict:
+    (line,) = (line for line in found.lines if line.arm.name == name)
+    return line
+
+
+def test_by_hand() -> None:
+    found = verdicts(arms_of([*RANDOM, *ENTROPY, *FULL]))
+    entropy, random = of(found, "entropy local"), of(found, "random")
+    assert (found.rounds, entropy.n, random.difference) == (3, 2, None)
+    assert entropy.outcome == pytest.approx((0.6, np.std([0.5, 0.7], ddof=1)))
+    # The outcomes of the pairs differ by 0.15 and 0.15.
+    assert entropy.difference is not None
+    assert entropy.difference["difference"] == pytest.approx(0.15)
+    assert (entropy.difference["low"], entropy.difference["high"]) == pytest.approx((0.15, 0.15))
+    assert found.sentences == (
+        "entropy local is 0.150 above random (95 % interval 0.150 to 0.150, 2 pairs): "
+        "more than the noise, as far as they tell.",
+    )
+
+
+def test_areas_and_intervals_are_scipy_s() -> None:
+    draw = np.random.default_rng(0)
+    values = {name: draw.uniform(0.2, 0.8, (7, 3)) for name in ("random", "badge")}
+    runs = [made(name, seed, row.tolist()) for name, rows in values.items() for seed, row in enumerate(rows)]
+    found = verdicts(arms_of(runs))
+    areas = trapezoid(values["badge"], LABELS, axis=1) / (LABELS[-1] - LABELS[0])
+    assert of(found, "badge global").area == pytest.approx((areas.mean(), areas.std(ddof=1)))
+    apart = (values["badge"] - values["random"])[:, 1:].mean(axis=1)
+    expected = stats.bootstrap(
+        (apart,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    difference = of(found, "badge global").difference
+    assert difference is not None
+    assert (difference["low"], difference["high"]) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("share", "labels"),
+    # The mean curve is 0.3, 0.55, 0.65 at 10, 20 and 40 labels; full has 0.8.
+    [(0.25, 10), (0.5, 10 + 10 * (0.4 - 0.3) / 0.25), (0.75, 30), (0.8125, 40)],
+)
+def test_labels_to_reach_a_share_of_full(share: float, labels: float) -> None:
+    entropy = of(verdicts(arms_of([*RANDOM, *ENTROPY, *FULL]), share=share), "entropy local")
+    assert entropy.labels == pytest.approx(labels)
+    assert entropy.all_labels == 100
+
+
+def test_a_share_that_is_never_reached_and_no_full() -> None:
+    assert math.isnan(of(verdicts(arms_of([*RANDOM, *FULL])), "random").labels)
+    found = verdicts(arms_of([*RANDOM, *ENTROPY]))
+    assert math.isnan(of(found, "random").all_labels)
+    assert any("No finished run of full is there" in remark for remark in found.remarks)
+
+
+def test_where_lower_is_better_a_share_is_above_full() -> None:
+    runs = [made("random", 0, (0.9, 0.5, 0.3)), made("full", 0, (0.2,), labels=(100,))]
+    # HD95 falls 9, 5, 3; full has 2, and half as good is 4: between 20 and 40 labels.
+    assert of(verdicts(arms_of(runs), metric="hd95", share=0.5), "random").labels == pytest.approx(30)
+
+
+def test_any_arm_can_be_held_against() -> None:
+    arms = arms_of([*RANDOM, *ENTROPY, *FULL])
+    found = verdicts(arms, to="entropy local")
+    assert of(found, "entropy local").difference is None
+    assert found.sentences[0].startswith("random is 0.150 below entropy local")
+    with pytest.raises(FealError, match="no arm 'entropy locl': did you mean 'entropy local'"):
+        verdicts(arms, to="entropy locl")
+    with pytest.raises(FealError, match="full has no finished run with fewer labels than all"):
+        verdicts(arms, to="full")
+
+
+def test_random_of_the_same_loss_is_preferred() -> None:
+    other = [made("random", seed, (0.0, 0.0, 0.0), loss="evidential") for seed in (0, 1)]
+    feal = [made("feal", seed, (0.1, 0.1, 0.1)) for seed in (0, 1)]
+    found = verdicts(arms_of([*RANDOM, *other, *feal]))
+    difference = of(found, "feal").difference
+    assert difference is not None
+    assert (difference["reference"], difference["difference"]) == ("random evidential", pytest.approx(0.1))
+    assert not any("not only the selection" in remark for remark in found.remarks)
+    alone = verdicts(arms_of([*RANDOM, *feal]))
+    assert "feal: not only the selection differs from random's, but also loss." in alone.remarks
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            [made("badge", 0, (0.1, 0.2, 0.3))],
+            "badge global: paired with random over the common seeds 0 (random alone",
+        ),
+        ([made("badge", 7, (0.1, 0.2, 0.3))], "badge global: no seed in common with random, so"),
+        ([made("badge", 0, (0.1, 0.2))], "Some runs have 3 rounds: what follows is of the first 2"),
+        ([], "Intervals of fewer than 5 pairs are narrower than they say"),
+    ],
+)
+def test_what_a_reader_must_know(more: list[Run], said: str) -> None:
+    assert any(said in remark for remark in verdicts(arms_of([*RANDOM, *ENTROPY, *more])).remarks)
+
+
+def test_a_single_seed_has_no_interval() -> None:
+    found = verdicts(arms_of([RANDOM[0], ENTROPY[0]]))
+    assert found.sentences[0].endswith("(one pair): whether that is noise cannot be said.")
+    assert any("A single seed has no interval" in remark for remark in found.remarks)
+
+
+def test_runs_that_are_unfinished_or_lack_a_round_are_not_judged() -> None:
+    running = made("badge", 0, (0.9,), stage="train")
+    broken = made("random", 2, (0.0, 0.0, 0.0), missing=3)
+    found = verdicts(arms_of([*RANDOM, broken, running]))
+    assert [line.arm.name for line in found.lines] == ["random"]
+    assert found.lines[0].n == 2
+    nothing = verdicts(arms_of([running]))
+    assert nothing.lines == ()
+    assert nothing.remarks == ("No arm has a finished run yet, so none is held against another.",)
+    with pytest.raises(FealError, match="badge global has no finished run"):
+        verdicts(arms_of([*RANDOM, running]), to="badge global")
+
+
+def test_one_round_is_compared_by_its_figure() -> None:
+    runs = [made("random", 0, (0.2,)), made("badge", 0, (0.5,))]
+    difference = of(verdicts(arms_of(runs)), "badge global").difference
+    assert difference is not None
+    assert (difference["figure"], difference["difference"]) == ("last", pytest.approx(0.3))
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.01, math.nan])
+def test_a_share_out_of_range_is_refused(share: float) -> None:
+    with pytest.raises(FealError, match="such as --share 0.95"):
+        verdicts(arms_of(RANDOM), share=share)

@@ -1,0 +1,135 @@
+"""`feal compare` on run directories as they lie there."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from feal.experiment import start
+from tests.command import Command
+from tests.copies import copied, cut
+from tests.runs import tiny
+
+BONUS = {"random": 0.0, "entropy": 0.1, "full": 0.2}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return start(tiny(strategy="random", rounds=3), out=tmp_path_factory.mktemp("runs") / "one").folder
+
+
+@pytest.fixture
+def sweep(run: Path, tmp_path: Path) -> Path:
+    """Two seeds of random, entropy and full, whose figures are 0.1 apart a round, a seed and a strategy."""
+    for strategy, bonus in BONUS.items():
+        for seed in range(2):
+            base = 0.1 * seed + bonus
+
+            def figure(number: int, name: str, value: float, base: float = base) -> float:
+                return base + 0.1 * number if name == "balanced_accuracy" else value
+
+            settings = {"budget": "all"} if strategy == "full" else {}
+            model = {"query_model": "local"} if strategy == "entropy" else {}
+            place = tmp_path / "sweep" / strategy / str(seed)
+            copied(run, place, change=figure, strategy=strategy, seed=seed, **settings, **model)
+    return tmp_path / "sweep"
+
+
+def test_the_table_the_differences_and_what_to_know(sweep: Path, command: Command) -> None:
+    ended = command("compare", sweep)
+    assert (ended.code, ended.err) == (0, "")
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ended.out.startswith("6 runs (6 finished) of synthetic-lesions with tiny-cnn\n")
+    assert ["full", "0.550", "±", "0.071"] in lines
+    assert ["random", "0.150", "±", "0.071", "0.250", "±", "0.071²", "0.350", "±", "0.071²"] in lines
+    assert ["entropy", "local", "0.250", "±", "0.071", "0.350", "±", "0.071¹", "0.450", "±", "0.071¹"] in lines
+    assert "entropy local is 0.100 above random (95 % interval 0.100 to 0.100, 2 pairs)" in ended.out
+    assert "Note: Intervals of fewer than 5 pairs" in ended.out
+
+
+def test_other_formats(sweep: Path, command: Command) -> None:
+    markdown = command("compare", sweep, "--format", "markdown").out
+    assert "| entropy | local | 0.250 ± 0.071 | **0.350 ± 0.071** | **0.450 ± 0.071** |" in markdown
+    assert "| random |  | 0.150 ± 0.071 | <u>0.250 ± 0.071</u> |" in markdown
+    assert "\n- entropy local is 0.100 above random" in markdown
+    latex = command("compare", sweep, "--format", "latex").out
+    assert "entropy & local & 0.250 $\\pm$ 0.071 & \\textbf{0.350 $\\pm$ 0.071}" in latex
+    assert all(line.startswith(("%", "\\")) or line.endswith("\\\\") or not line for line in latex.splitlines())
+    printed = command("compare", sweep, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(printed.out)))
+    (cell,) = (row for row in rows if row["arm"] == "entropy local" and row["round"] == "3")
+    assert (cell["figure"], cell["value"], cell["n"], cell["rank"]) == ("balanced_accuracy", "0.45", "2", "1")
+    assert "Intervals of fewer than 5 pairs" in printed.err
+
+
+def test_another_metric_share_and_reference(sweep: Path, command: Command) -> None:
+    words = ("--metric", "accuracy", "--over", "mean", "--to", "entropy local", "--share", "0.5")
+    ended = command("compare", sweep, *words, "--format", "markdown")
+    assert "Accuracy, mean of the sites' figures" in ended.out
+    assert "difference to entropy local" in ended.out
+    assert "to 50 % of full" in ended.out
+
+
+def test_what_is_unfinished_broken_or_not_begun_is_said(run: Path, sweep: Path, command: Command) -> None:
+    cut(copied(run, sweep / "running", strategy="random", seed=5), rounds=2)
+    (copied(run, sweep / "new", strategy="random", seed=6) / "state.json").unlink()
+    log = sweep / "entropy" / "1" / "metrics.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if json.loads(line).get("round") == 2)
+    at = next(n for n, line in enumerate(lines) if n >= at and json.loads(line)["event"] == "round")
+    lines[at] = b"?" * (len(lines[at]) - 1) + b"\n"
+    log.write_bytes(b"".join(lines))
+    ended = command("compare", sweep)
+    assert ended.code == 0
+    assert ended.out.startswith("8 runs (6 finished, 1 unfinished, 1 not begun)")
+    assert "random is unfinished: seed 5 (2 of 3 rounds); left out" in ended.out
+    assert f"{log}, line {at + 1}: no record can be read there" in ended.out
+    assert "0.300 (n=1)" in ended.out
+    assert "entropy local: paired with random over the common seeds 0 (random alone has 1)" in ended.out
+
+
+def test_a_single_seed(sweep: Path, command: Command) -> None:
+    ended = command("compare", sweep / "random" / "0", sweep / "entropy" / "0")
+    assert "of one seed, which has no deviation" in ended.out
+    assert "(one pair): whether that is noise cannot be said." in ended.out
+    assert "A single seed has no interval" in ended.out
+    assert "No finished run of full is there" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--metric", "balanced"], "did you mean 'balanced_accuracy'"),
+        (["--to", "entropy"], "did you mean 'entropy local'"),
+        (["--share", "2"], "such as --share 0.95"),
+    ],
+)
+def test_a_mistake_is_one_sentence(sweep: Path, command: Command, words: list[str], said: str) -> None:
+    ended = command("compare", sweep, *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+
+
+def test_places_without_runs_or_with_different_ones(
+    run: Path, sweep: Path, tmp_path: Path, command: Command
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "empty holds no run" in command("compare", tmp_path / "empty").err
+    copied(run, tmp_path / "other", model="densenet121")
+    mixed = command("compare", sweep, tmp_path / "other")
+    assert mixed.code == 2
+    assert "are runs of different experiments (model is densenet121 and tiny-cnn)" in mixed.err
+
+
+def test_a_narrow_screen_gets_the_table_in_parts(
+    sweep: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feal.cli.compare.WIDTH", 60)
+    lines = command("compare", sweep).out.splitlines()
+    assert [line.split() for line in lines if "entropy" in line][:2] == [
+        ["entropy", "local", "0.250", "±", "0.071", "0.350", "±", "0.071¹"],
+        ["entropy", "local", "0.450", "±", "0.071¹"],
+    ]
