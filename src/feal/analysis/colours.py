@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from itertools import cycle
 
 # Okabe and Ito's set, then darker and lighter ones of Paul Tol's "muted": apart under all common deficiencies.
 _OF_STRATEGY = {
@@ -19,6 +21,17 @@ _OF_STRATEGY = {
     "full": "#000000",
 }
 _OTHERS = ("#44AA99", "#AA4499", "#117733", "#88CCEE", "#DDCC77", "#CC6677")
+
+_OF_SITES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#999933", "#882255")
+
+
+def site_colours(sites: Sequence[str]) -> dict[str, str]:
+    """A colour for each site, by its place in the order of names; they come again after nine.
+
+    >>> site_colours(["birch", "alder"])
+    {'alder': '#0072B2', 'birch': '#D55E00'}
+    """
+    return dict(zip(sorted(sites), cycle(_OF_SITES), strict=False))
 
 
 def colour_of(arm: str) -> str:

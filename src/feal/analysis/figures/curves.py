@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -31,7 +32,7 @@ class Curves:
     @staticmethod
     def data(runs: Sequence[Run]) -> Rows:
         """A row for each arm, metric, site (or pooled, or mean) and round."""
-        return by_round(runs, _metrics)
+        return by_round(runs, _metrics, within=(0.0, math.inf))
 
     @staticmethod
     def web(rows: Rows) -> Web:

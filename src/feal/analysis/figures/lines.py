@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from feal.analysis.figures.contract import Rows
 from feal.analysis.figures.style import (
@@ -73,12 +76,12 @@ def x_ticks(rows: Rows, x: str) -> list[float]:
     return places if len(places) <= _FEW_TICKS else []
 
 
-def lines(rows: Rows, *, x: str = "labels") -> list[Line]:
+def lines(rows: Rows, *, x: str = "labels", order: Iterable[str] = ()) -> list[Line]:
     """The rows as lines, series without a query model in every panel, in the order in which they are drawn.
 
     What has everything labelled is level: its last figure, over all that the others' lines span.
     """
-    series = looks(row["series"] for row in rows)
+    series = list(order) or list(looks(row["series"] for row in rows))
     found = []
     for metric in dict.fromkeys(row["metric"] for row in rows):
         for panel in panels(rows):
@@ -105,15 +108,20 @@ def printed_lines(
     x: str = "labels",
     tiers: Sequence[str] = (),
     title: Callable[[str], str] = with_unit,
+    styles: Mapping[str, Look] | None = None,
+    about: str = "",
+    shares: bool = False,
 ) -> Print:
     """Lines for print: a row of panels for each of the `tiers` (figures; the first alone by default).
 
-    Of the sites' figures the first is drawn, the pooled one as a rule.
+    Of the sites' figures the first is drawn, the pooled one as a rule. `styles` are the looks of the series in the
+    order of drawing, those of strategies by default; `about` begins the note at the legend; `shares` have axes
+    from 0 on.
     """
     rows = _first_over(rows)
-    tiers = tiers or [rows[0]["metric"]]
+    tiers = [tier for tier in tiers if any(row["metric"] == tier for row in rows)] or [rows[0]["metric"]]
     rows = [row for row in rows if row["metric"] in tiers]
-    columns, styles = panels(rows), looks(row["series"] for row in rows)
+    columns, styles = panels(rows), styles or looks(row["series"] for row in rows)
     width = PAGE if len(columns) > 1 or len(styles) > 8 else COLUMN
     shifts = _shifts(rows, list(styles), x)
     below = 0.2 + 0.16 * legend_rows(styles, width=width)
@@ -122,22 +130,22 @@ def printed_lines(
         grid = figure.subplots(len(tiers), len(columns), sharex=True, sharey="row", squeeze=False)
         places = {(t, p): grid[i][j] for i, t in enumerate(tiers) for j, p in enumerate(columns)}
         handles: dict[str, Line2D] = {}
-        for line in lines(rows, x=x):
+        for line in lines(rows, x=x, order=styles):
             axes = places[line.metric, line.panel]
             handle = _draw(axes, line, styles[line.series], x=x, shift=shifts[line.series])
             handles.setdefault(line.series, handle)
         for (metric, panel), axes in places.items():
-            _dress(axes, x_ticks(rows, x))
+            _dress(axes, x_ticks(rows, x), from_zero=shares)
             if metric == tiers[0]:
                 axes.set_title(panel_title(panel))
             if metric == tiers[-1]:
                 axes.set_xlabel(X_TITLES[x])
             if panel == columns[0]:
-                axes.set_ylabel(title(metric))
+                axes.set_ylabel(fill(title(metric), 30))
         legend_below(
             figure,
             {name: handles[name] for name in styles if name in handles},
-            note=seeds_note(rows, mark="bar" if any(shifts.values()) else "band"),
+            note=about + seeds_note(rows, mark="bar" if any(shifts.values()) else "band"),
         )
     return figure
 
@@ -193,9 +201,13 @@ def _shifts(rows: Rows, names: Sequence[str], x: str) -> dict[str, float | None]
     return {name: (moved.index(name) - (len(moved) - 1) / 2) * step if name in moved else 0.0 for name in names}
 
 
-def _dress(axes: Axes, ticks: Sequence[float]) -> None:
+def _dress(axes: Axes, ticks: Sequence[float], *, from_zero: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    if from_zero:
+        highest = axes.get_ylim()[1]
+        nothing = not any(np.any(line.get_ydata()) for line in axes.lines)
+        axes.set_ylim(-0.02 * highest, 1.0 if nothing else highest)
     if ticks:
         axes.set_xticks(ticks)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,14 +16,18 @@ POOLED = "pooled"
 MEAN = "mean"
 """The mean of the sites' figures."""
 
+ANY, SHARE = (-math.inf, math.inf), (0.0, 1.0)
+"""Where figures can lie."""
+
 Figures = Mapping[tuple[str, str], float | None]
 """What one round came to, by figure and by whom it is of: `POOLED`, `MEAN`, or a site."""
 
 
-def estimate(values: Iterable[float | None]) -> dict[str, Any]:
+def estimate(values: Iterable[float | None], *, within: tuple[float, float] = ANY) -> dict[str, Any]:
     """Mean over seeds, standard deviation, 95 % interval of the mean (Student's t) and number of seeds.
 
-    Seeds without a figure are left out; what too few seeds cannot tell is None.
+    Seeds without a figure are left out; what too few seeds cannot tell is None. The interval ends where what it is
+    of cannot be: `within`.
 
     >>> estimate([0.5, None])
     {'value': 0.5, 'sd': None, 'low': None, 'high': None, 'n': 1}
@@ -34,10 +39,11 @@ def estimate(values: Iterable[float | None]) -> dict[str, Any]:
     if len(known) == 1:
         return {"value": float(mean), "sd": None, "low": None, "high": None, "n": 1}
     low, high = mean_interval(known)
+    low, high = max(low, within[0]), min(high, within[1])
     return {"value": float(mean), "sd": float(deviation), "low": low, "high": high, "n": len(known)}
 
 
-def by_round(runs: Sequence[Run], read: Callable[[Record], Figures]) -> Rows:
+def by_round(runs: Sequence[Run], read: Callable[[Record], Figures], *, within: tuple[float, float] = ANY) -> Rows:
     """A row for each arm, figure, whom it is of, and round: the estimate over seeds.
 
     `labels` are those of a site (on average, where the row is of all sites) that the round was trained on;
@@ -60,10 +66,16 @@ def by_round(runs: Sequence[Run], read: Callable[[Record], Figures]) -> Rows:
                     "over": over,
                     "round": number,
                     "labels": mean_and_deviation([_labels(record, over) for record, _ in records])[0].item(),
-                    **estimate(value for _, value in records),
+                    **estimate((value for _, value in records), within=within),
                 }
             )
     return rows if any(row["n"] for row in rows) else []
+
+
+def diagnosed(record: Record) -> dict[str, Mapping[str, Any]]:
+    """A round's diagnostics, of all test samples together and of each site's; nothing without a test part."""
+    diagnostics = record["diagnostics"]
+    return {POOLED: diagnostics, **diagnostics["sites"]} if "sites" in diagnostics else {}
 
 
 def _grouped(

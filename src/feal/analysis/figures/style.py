@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from feal.analysis.colours import colour_of
+from feal.analysis.colours import colour_of, site_colours
 from feal.analysis.figures.contract import Rows
 from feal.analysis.figures.seeds import MEAN, POOLED
 
@@ -155,6 +155,13 @@ def looks(series: Iterable[str]) -> dict[str, Look]:
         before = sum(look.colour == colour for look in found.values())
         found[name] = Look(colour=colour, marker=before % len(SYMBOLS))
     return found
+
+
+def site_looks(overs: Iterable[str]) -> dict[str, Look]:
+    """A look for each site, by its words; that of all sites together is dark."""
+    overs = list(dict.fromkeys(overs))
+    colours = site_colours([over for over in overs if over not in (POOLED, MEAN)])
+    return {whom(over): Look(colour=colours.get(over, INK), marker=index % 8) for index, over in enumerate(overs)}
 
 
 def translucent(colour: str, opacity: float) -> str:

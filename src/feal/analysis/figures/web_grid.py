@@ -23,6 +23,7 @@ def grid_layout(
     note: str = "",
     menus: Sequence[Sequence[dict[str, Any]]] = (),
     ticks: Sequence[float] = (),
+    from_zero: bool = False,
 ) -> dict[str, Any]:
     """The layout of a grid; panels are numbered row by row, so that the second one's axes are x2 and y2.
 
@@ -37,6 +38,7 @@ def grid_layout(
         note: a line of explanation above the legend.
         menus: buttons of drop-down menus above the panels, two at most.
         ticks: where x axes have their ticks; anywhere by default.
+        from_zero: whether y axes begin at 0.
     """
     names = list(names)
     headings = 26 if any(columns) else 8
@@ -46,11 +48,12 @@ def grid_layout(
         updatemenus=[_menu(buttons) for buttons in menus],
         annotations=[_heading(text, place) for place, text in enumerate(columns) if text],
     )
+    below: dict[str, Any] = {"rangemode": "tozero", "minallowed": 0} if from_zero else {}
     for tier, y_title in enumerate(tiers):
         for column in range(len(columns)):
             number = axis_number(tier * len(columns) + column)
             layout[f"xaxis{number}"] = web_axis(x_title, anchor=f"y{number}", **_ticks(ticks))
-            layout[f"yaxis{number}"] = web_axis("" if column else y_title, anchor=f"x{number}")
+            layout[f"yaxis{number}"] = web_axis("" if column else y_title, anchor=f"x{number}", **below)
             if column:
                 layout[f"yaxis{number}"]["matches"] = f"y{axis_number(tier * len(columns))}"
     shape = (len(tiers), len(columns))

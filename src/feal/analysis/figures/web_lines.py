@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from feal.analysis.figures.contract import Rows
@@ -23,15 +24,23 @@ def web_lines(
     x: str = "labels",
     tiers: Sequence[str] = (),
     title: Callable[[str], str] = with_unit,
+    styles: Mapping[str, Look] | None = None,
+    about: str = "",
+    shares: bool = False,
 ) -> Web:
-    """Lines for the web: a row of panels for each of the `tiers` (figures), or one row and a menu of figures."""
+    """Lines for the web: a row of panels for each of the `tiers` (figures), or one row and a menu of figures.
+
+    `styles` are the looks of the series in the order of drawing, those of strategies by default; `about` begins
+    the note at the legend; `shares` have axes from 0 on.
+    """
     from plotly.graph_objects import Figure
 
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     overs = list(dict.fromkeys(row["over"] for row in rows))
-    styles = looks(row["series"] for row in rows)
+    tiers = [tier for tier in tiers if tier in metrics]
+    styles = styles or looks(row["series"] for row in rows)
     columns = panels(rows)
-    drawn = lines(rows, x=x)
+    drawn = lines(rows, x=x, order=styles)
     # Bands below all lines; many of them are paler, or they would hide each other.
     opacity = 0.14 if len(styles) <= 4 else 0.07
     bands, bodies = [], []
@@ -40,7 +49,7 @@ def web_lines(
         shared = _shared(line, place)
         bands.append(shared | _band_look(styles[line.series], opacity) | _band(line, overs[0], x))
         bodies.append(shared | _body_look(line, styles[line.series]) | _body(line, overs[0], x))
-    _list_once(bodies)
+    _list_once(bodies, by_metric=not tiers)
     traces = [*bands, *bodies]
     menus = []
     if not tiers and len(metrics) > 1:
@@ -50,13 +59,14 @@ def web_lines(
     if len(overs) > 1:
         menus.append([_over_button(over, drawn, x) for over in overs])
     layout = grid_layout(
-        tiers=[title(metric) for metric in tiers or metrics[:1]],
+        tiers=[_wrapped(title(metric)) for metric in tiers or metrics[:1]],
         columns=[panel_title(panel) for panel in columns],
         x_title=X_TITLES[x],
         names=styles,
-        note=seeds_note(rows),
+        note=about + seeds_note(rows),
         menus=menus,
         ticks=x_ticks(rows, x),
+        from_zero=shares,
     )
     return Figure(data=traces, layout=layout)
 
@@ -92,11 +102,11 @@ def _body_look(line: Line, look: Look) -> Trace:
     }
 
 
-def _list_once(traces: Sequence[Trace]) -> None:
-    """Let the legend have one entry for each series, whichever figure is seen."""
+def _list_once(traces: Sequence[Trace], *, by_metric: bool) -> None:
+    """Let the legend have one entry for each series; `by_metric`: whichever figure is seen."""
     listed = set()
     for trace in traces:
-        key = (trace["name"], trace["meta"]["metric"])
+        key = (trace["name"], trace["meta"]["metric"] if by_metric else "")
         trace["showlegend"] = key not in listed
         listed.add(key)
 
@@ -135,7 +145,7 @@ def _figure_button(metric: str, traces: Sequence[Trace], title: Callable[[str], 
         "method": "update",
         "args": [
             {"visible": [trace["meta"]["metric"] == metric for trace in traces]},
-            {"yaxis.title.text": title(metric)},
+            {"yaxis.title.text": _wrapped(title(metric))},
         ],
     }
 
@@ -147,3 +157,7 @@ def _over_button(over: str, drawn: Sequence[Line], x: str) -> dict[str, Any]:
         "method": "restyle",
         "args": [{key: [entry[key] for entry in data] for key in ("x", "y", "customdata")}],
     }
+
+
+def _wrapped(title: str) -> str:
+    return "<br>".join(wrap(title, 32))
