@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from feal.analysis.report.arms import Height, Line, compared, heights
-from feal.analysis.runs import Run, arms
-from feal.analysis.statistics import Difference
-from feal.federation.statistics import primary_metric
+from feal.analysis.arms import Arm, arms_of
+from feal.analysis.comparison import Row, overview
+from feal.analysis.curves import Curve
+from feal.analysis.figures.style import in_words
+from feal.analysis.runs import Run
+from feal.analysis.statistics import FEW
+from feal.analysis.verdicts import Verdict, Verdicts, verdicts
 
-REFERENCE = "random"
-FULL = "full"
-FEW_PAIRS = 5
-"""Below so many pairs a bootstrap's interval is narrower than it says."""
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """An arm in the table of the answer."""
+
+    arm: str
+    n: int
+    mean: float
+    """Of rounds 2 to R, over seeds."""
+    deviation: float
+    last: float
+    difference: Row | None
+    """To random over the seeds that both have, see `feal.analysis.comparison.differences`."""
+    labels: float
+    """Of a site, to reach what random reached at last; NaN if it never does."""
+
+    @property
+    def verdict(self) -> str:
+        """What the difference says, in a word or two."""
+        if self.difference is None:
+            return "-"
+        if self.difference["n"] < 2:
+            return "one seed"
+        if within_noise(self.difference):
+            return "within the noise"
+        return "better" if self.difference["difference"] > 0 else "worse"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,164 +50,136 @@ class Answer:
 
     question: str
     headline: str
+    metric: str
+    """In words."""
+    rounds: int = 0
     facts: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
-    metric: str
-    rounds: int = 0
     lines: tuple[Line, ...] = ()
-    full: float | None = None
 
 
 def answer(runs: Sequence[Run]) -> Answer:
-    """What the runs say; unfinished ones count only while none is finished.
-
-    The figure is the task's primary one over all sites' test samples together, as mean of the rounds from the
-    second on: in the first every strategy has the same labels.
+    """What the finished runs say, by the task's primary figure over all sites' test samples together.
 
     Raises:
         FealError: a seed twice in one arm.
     """
-    metric = primary_metric(runs[0].task)
+    arms = arms_of(runs)
+    found = verdicts(arms)
+    metric = in_words(found.metric)
     question = f"Which samples of {runs[0].settings.dataset} are worth a label, and does it matter?"
-    finished = [run for run in runs if run.status == "finished"]
-    named = arms(runs)
-    curves = {arm: heights(group, metric, finished_only=bool(finished)) for arm, group in named.items()}
-    full = [curve for arm in _of_strategy(named, FULL) for curve in curves.pop(arm)]
-    curves = {arm: group for arm, group in curves.items() if group}
-    rounds = min((len(curve.values) for group in curves.values() for curve in group), default=0)
-    references = [arm for arm in _of_strategy(named, REFERENCE) if arm in curves]
-    reference = max(references, key=lambda arm: len(curves[arm]), default=REFERENCE)
-    cautions = (*_cautions(runs, finished, curves, rounds), *_which_reference(references, reference))
-    full_value = float(np.mean([curve.values[-1] for curve in full])) if full else None
-    if rounds < 2:
-        headline = "There is no answer yet: strategies differ from the second round on, and no run has two rounds."
-        return Answer(question=question, headline=headline, cautions=cautions, metric=metric, full=full_value)
-    lines = compared(curves, rounds, reference)
-    headline, facts = _said(lines, reference, words(metric))
+    if not found.lines:
+        headline = "There is no answer yet: no run is finished. The curves show how far they are."
+        return Answer(question=question, headline=headline, metric=metric)
+    if found.rounds < 2:
+        headline = (
+            "There is no answer yet: strategies differ from the second round on, and there is one round only."
+        )
+        return Answer(question=question, headline=headline, metric=metric)
+    lines = tuple(sorted(_lines(found), key=lambda line: -line.mean))
+    headline, facts = _said(lines, metric)
+    compared = any(line.difference for line in lines)
     return Answer(
         question=question,
         headline=headline,
-        facts=(*facts, *_of_full(lines, full_value)),
-        cautions=cautions,
         metric=metric,
-        rounds=rounds,
+        rounds=found.rounds,
+        facts=(*facts, *_of_full(lines, arms, found)),
+        cautions=found.remarks if compared else (),
         lines=lines,
-        full=full_value,
     )
 
 
-def _of_strategy(named: Mapping[str, Sequence[Run]], strategy: str) -> list[str]:
-    """The arms of a strategy, whatever else is in their names."""
-    return [arm for arm, group in named.items() if group[0].settings.strategy == strategy]
+def within_noise(difference: Row) -> bool:
+    """Whether the interval holds 0; a single pair tells nothing apart from noise."""
+    return not (difference["low"] > 0 or difference["high"] < 0)
 
 
-def _said(lines: Sequence[Line], called: str, metric: str) -> tuple[str, tuple[str, ...]]:
+def _lines(found: Verdicts) -> list[Line]:
+    curves = {verdict.arm.name: _curves(verdict.arm, found) for verdict in found.lines}
+    return [_line(verdict, curves) for verdict in found.lines]
+
+
+def _curves(arm: Arm, found: Verdicts) -> list[Curve]:
+    """Those that the verdict is over."""
+    whole = [curve for curve in arm.whole if np.isfinite(curve.values(found.metric)).all()]
+    return [replace(curve, points=curve.points[: found.rounds]) for curve in whole]
+
+
+def _line(verdict: Verdict, curves: Mapping[str, Sequence[Curve]]) -> Line:
+    name = verdict.arm.name
+    reference = verdict.difference["reference"] if verdict.difference else name
+    (row,) = [row for row in overview(curves, reference=reference) if row["arm"] == name]
+    return Line(
+        arm=name,
+        n=verdict.n,
+        mean=verdict.outcome[0],
+        deviation=verdict.outcome[1],
+        last=row["last"],
+        difference=verdict.difference,
+        labels=float(curves[name][0].labels()[-1]) if reference == name else row[f"labels_to_{reference}"],
+    )
+
+
+def _said(lines: Sequence[Line], metric: str) -> tuple[str, tuple[str, ...]]:
     """The headline, and what it rests on."""
-    reference = next((line for line in lines if line.arm == called), None)
-    if reference is None:
-        return (
-            f"{lines[0].arm} has the highest {metric} ({lines[0].mean:.3f}); whether that beats random labels "
-            "cannot be said: run strategy=random with the same seeds.",
-            (),
-        )
-    rivals = [line for line in lines if line.difference is not None]
+    rivals = [(line, line.difference) for line in lines if line.difference is not None]
     if not rivals:
         return (
-            f"Random labels give a {metric} of {reference.mean:.3f}; no other strategy has a seed in common with "
-            "them: run one with the same seeds.",
+            f"{lines[0].arm} has the highest {metric} ({lines[0].mean:.3f}); how that compares with random labels "
+            "cannot be said: run strategy=random, and others, with the same seeds.",
             (),
         )
-    best = max(rivals, key=lambda line: line.difference.mean if line.difference else -math.inf)
-    assert best.difference is not None
-    facts = [_how_sure(best.difference, best.arm), _labels_saved(best, reference)]
+    best, difference = max(rivals, key=lambda rival: float(rival[1]["difference"]))
+    reference = next(line for line in lines if line.arm == difference["reference"])
+    facts = [_how_sure(difference), _labels_saved(best, difference, reference)]
     if len(rivals) > 1:
         facts.append(
             f"It is the best of {len(rivals)} that were compared, so its lead is flattered by that choice."
         )
-    return _headline(best.arm, best.difference, metric), tuple(facts)
+    return _headline(difference, metric), tuple(facts)
 
 
-def _headline(arm: str, difference: Difference, metric: str) -> str:
-    size = f"{abs(difference.mean):.3f} in {metric}"
-    if difference.pairs < 2:
-        side = "above" if difference.mean >= 0 else "below"
+def _headline(difference: Row, metric: str) -> str:
+    arm, size = difference["arm"], f"{abs(difference['difference']):.3f} in {metric}"
+    if difference["n"] < 2:
+        side = "above" if difference["difference"] >= 0 else "below"
         return f"{arm} is {size} {side} random labels on one seed, which says little: seeds differ by themselves."
-    if difference.within_noise:
+    if within_noise(difference):
         return f"No strategy is shown to beat random labels: the best, {arm}, differs by {size}, within the noise."
-    if difference.mean > 0:
+    if difference["difference"] > 0:
         return f"{arm} beats random labels by {size}."
     return f"Random labels beat every strategy: the best of them, {arm}, is {size} below."
 
 
-def _how_sure(difference: Difference, arm: str) -> str:
-    if difference.pairs < 2:
+def _how_sure(difference: Row) -> str:
+    if difference["n"] < 2:
         return "How sure: not at all. Three seeds at least, better five, of both strategies are needed."
-    interval = (
-        f"the {100 * difference.level:.0f} % interval of the difference of {arm} and random is "
-        f"{difference.low:+.3f} to {difference.high:+.3f}"
+    few = ", which are few" if difference["n"] < FEW else ""
+    return (
+        f"How sure: the 95 % interval of the difference of {difference['arm']} and {difference['reference']} is "
+        f"{difference['low']:+.3f} to {difference['high']:+.3f} "
+        f"(bootstrap over {difference['n']} paired seeds{few})."
     )
-    few = "; with so few, it is narrower than it should be" if difference.pairs < FEW_PAIRS else ""
-    return f"How sure: {interval} (bootstrap over {difference.pairs} paired seeds{few})."
 
 
-def _labels_saved(best: Line, reference: Line) -> str:
-    goal = f"{reference.last:.3f}, which random reached with {reference.labels:.0f} labels a site"
+def _labels_saved(best: Line, difference: Row, reference: Line) -> str:
+    goal = f"{reference.last:.3f}, which {reference.arm} reached with {reference.labels:.0f} labels a site"
     if math.isnan(best.labels):
         return f"Labels saved: none. {best.arm} never reaches {goal}."
     saved = reference.labels - best.labels
-    noise = ", within the noise as well" if best.difference is None or best.difference.within_noise else ""
+    noise = ", within the noise as well" if within_noise(difference) else ""
     return (
         f"Labels saved: {saved:.0f} a site ({saved / reference.labels:.0%}){noise}. "
         f"{best.arm} needs {best.labels:.0f} to reach {goal}."
     )
 
 
-def _of_full(lines: Sequence[Line], full: float | None) -> tuple[str, ...]:
-    if full is None or full <= 0:
+def _of_full(lines: Sequence[Line], arms: Sequence[Arm], found: Verdicts) -> tuple[str, ...]:
+    """What all labels together reach, and how near the first few come."""
+    bounds = [curve.values(found.metric)[-1] for arm in arms if arm.bound for curve in arm.whole]
+    if not bounds or not np.mean(bounds) > 0:
         return ()
-    shares = ", ".join(f"{line.arm} {line.last / full:.0%}" for line in lines[:3])
-    return (f"With everything labelled it is {full:.3f}; reached of that in the last round: {shares}.",)
-
-
-def _cautions(
-    runs: Sequence[Run], finished: Sequence[Run], curves: Mapping[str, Sequence[Height]], rounds: int
-) -> tuple[str, ...]:
-    sentences = []
-    if not finished:
-        sentences.append("No run is finished yet: this is how it stands so far.")
-    elif len(finished) < len(runs):
-        left_out = len(runs) - len(finished)
-        sentences.append(f"{left_out} of {len(runs)} runs are not finished and are left out of the answer.")
-    longest = max((len(curve.values) for group in curves.values() for curve in group), default=0)
-    if longest > rounds:
-        sentences.append(
-            f"The runs are of different length: the first {rounds} rounds, which all have, are compared."
-        )
-    return (*sentences, *_missing_seeds(curves))
-
-
-def _which_reference(references: Sequence[str], chosen: str) -> list[str]:
-    if len(references) < 2:
-        return []
-    return [f'There are {len(references)} kinds of random runs; the others are compared with "{chosen}".']
-
-
-def _missing_seeds(curves: Mapping[str, Sequence[Height]]) -> list[str]:
-    """A sentence for each arm that lacks a seed of another one."""
-    every = {curve.seed for group in curves.values() for curve in group}
-    sentences = []
-    for arm, group in curves.items():
-        missing = sorted(every - {curve.seed for curve in group})
-        if missing:
-            seeds = f"seed{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
-            sentences.append(f"{arm} lacks {seeds}: its interval is over the seeds that are there.")
-    return sentences
-
-
-def words(metric: str) -> str:
-    """A figure's name for people.
-
-    >>> words("balanced_accuracy")
-    'balanced accuracy'
-    """
-    return "Dice" if metric == "dice" else metric.replace("_", " ")
+    bound = float(np.mean(bounds))
+    shares = ", ".join(f"{line.arm} {line.last / bound:.0%}" for line in lines[:3])
+    return (f"With everything labelled it is {bound:.3f}; reached of that in the last round: {shares}.",)

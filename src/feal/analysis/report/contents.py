@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from feal.analysis.arms import arms_of
+from feal.analysis.by_round import by_round
 from feal.analysis.figures import FIGURES
+from feal.analysis.grids import Grid
 from feal.analysis.report.answer import Answer, answer
 from feal.analysis.report.pictures import Gallery, gallery
 from feal.analysis.report.reproduction import Reproduction, reproduction
 from feal.analysis.runs import Run, arms
+from feal.analysis.tables_of_arms import round_grid
 from feal.errors import FealError
 from feal.federation.statistics import primary_metric
 from feal.version import VERSION
@@ -21,7 +25,7 @@ HEIGHT = 450
 
 SECTIONS = {
     "answer": ("Answer", "The question and the answer"),
-    "learning": ("Learning", "Learning curves"),
+    "learning": ("Learning", "How the strategies learn"),
     "selection": ("Selected", "What was selected"),
     "uncertainty": ("Uncertainty", "Uncertainty"),
     "shift": ("Domain shift", "Domain shift between sites"),
@@ -81,6 +85,8 @@ class Contents:
     notices: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
     answer: Answer | None = None
+    rounds: Grid | None = None
+    """The paper's table: arms by round."""
     runs: tuple[RunLine, ...] = ()
     reproduction: Reproduction | None = None
     gallery: Gallery | None = None
@@ -118,6 +124,7 @@ def contents(runs: Sequence[Run], *, pictures: bool = False) -> Contents:
             for name, (short, title) in SECTIONS.items()
         ),
         answer=answered,
+        rounds=round_grid(by_round(arms_of(runs))) if any(run.rounds for run in runs) else None,
         runs=tuple(_line(arm, run) for arm, group in named.items() for run in group),
         reproduction=reproduction(runs),
         gallery=gallery(runs, foremost=[line.arm for line in answered.lines]) if pictures else None,

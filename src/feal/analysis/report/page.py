@@ -14,8 +14,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from feal.analysis.colours import colour_of
-from feal.analysis.report.answer import words
-from feal.analysis.report.arms import Line
 from feal.analysis.report.contents import Contents
 
 _FOLDER = Path(__file__).parent / "page"
@@ -37,8 +35,7 @@ def render(contents: Contents, *, live: str | None = None) -> str:
 
 def render_contents(contents: Contents) -> str:
     """What stands inside the page's `main`, without the figures' data."""
-    metric = words(contents.answer.metric) if contents.answer else ""
-    return _templates().get_template("contents.html").render(contents=contents, metric=metric)
+    return _templates().get_template("contents.html").render(contents=contents)
 
 
 def drawings(contents: Contents) -> str:
@@ -46,7 +43,8 @@ def drawings(contents: Contents) -> str:
     entries = []
     for figure in contents.figures:
         assert figure.drawing is not None
-        entries.append(f'{json.dumps(figure.name)}: {{"stamp": "{figure.stamp}", {figure.drawing.strip()[1:]}')
+        head = f'"stamp": "{figure.stamp}", "title": {json.dumps(figure.title)}'
+        entries.append(f"{json.dumps(figure.name)}: {{{head}, {figure.drawing.strip()[1:]}")
     return "{" + ", ".join(entries) + "}"
 
 
@@ -72,7 +70,6 @@ def _templates() -> Environment:
         "number": _number,
         "signed": lambda value: f"{value:+.3f}",
         "whole": lambda value: "-" if math.isnan(value) else f"{value:.0f}",
-        "verdict": _verdict,
     }
     return environment
 
@@ -96,13 +93,3 @@ def _inside_html(text: str) -> str:
 
 def _number(value: Any) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.3f}"
-
-
-def _verdict(line: Line) -> str:
-    if line.difference is None:
-        return "-"
-    if line.difference.pairs < 2:
-        return "one seed"
-    if line.difference.within_noise:
-        return "within the noise"
-    return "better" if line.difference.mean > 0 else "worse"

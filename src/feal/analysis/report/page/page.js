@@ -3,6 +3,7 @@
 const report = (() => {
   const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
   const NARROW = 640;
+  const HEADING = 34;
   let drawings = JSON.parse(document.getElementById("figures").textContent);
 
   const tabs = () => [...document.querySelectorAll('[role="tab"]')];
@@ -42,22 +43,73 @@ const report = (() => {
     if (tab) select(tab, { remember: false });
   });
 
-  // Wide figures keep their margins for words; a phone has no room for a legend beside the drawing.
-  function fitted(layout, width) {
-    const fit = { ...layout, autosize: true, uirevision: "reader" };
-    delete fit.width;
-    if (width < NARROW) {
-      fit.margin = { ...layout.margin, l: Math.min(layout.margin?.l ?? 80, 56), r: Math.min(layout.margin?.r ?? 80, 12) };
+  // A figure may say what `Plotly.relayout` shall change for a narrow place (`meta.narrow`) and back (`meta.wide`).
+  function arrangement(layout, place) {
+    const change = { ...(layout.meta?.[place.clientWidth < NARROW ? "narrow" : "wide"] ?? {}) };
+    if (!layout.updatemenus?.length) return change;
+    // Menus stand above the drawing as the browser's own, which keys and thumbs can work: their room is not needed.
+    for (const key of Object.keys(change)) if (key.startsWith("updatemenus")) delete change[key];
+    const spare = (change["margin.t"] ?? layout.margin?.t ?? 100) - HEADING;
+    if (spare > 0 && (change.height ?? layout.height)) {
+      change.height = (change.height ?? layout.height) - spare;
+      change["margin.t"] = HEADING;
     }
-    return fit;
+    return change;
   }
 
-  function draw(place) {
+  function changed(layout, change) {
+    const copy = structuredClone(layout);
+    for (const [path, value] of Object.entries(change)) {
+      const names = path.replaceAll("[", ".").replaceAll("]", "").split(".");
+      const last = names.pop();
+      names.reduce((inside, name) => (inside[name] ??= {}), copy)[last] = value;
+    }
+    return copy;
+  }
+
+  function menus(place, drawing) {
+    const bar = place.previousElementSibling;
+    const before = [...bar.querySelectorAll("select")].map((menu) => menu.value);
+    const made = (drawing.layout.updatemenus ?? []).map((menu, number) => {
+      const list = document.createElement("select");
+      list.setAttribute("aria-label", `${drawing.title}: choice ${number + 1}`);
+      list.append(...menu.buttons.map((button) => new Option(button.label, button.label)));
+      if (menu.buttons.some((button) => button.label === before[number])) list.value = before[number];
+      list.addEventListener("change", () => choose(place, menu.buttons[list.selectedIndex]));
+      return [list, menu.buttons];
+    });
+    const focused = [...bar.children].indexOf(document.activeElement);
+    bar.replaceChildren(...made.map(([list]) => list));
+    if (focused >= 0) bar.children[focused]?.focus({ preventScroll: true });
+    return made.filter(([list]) => list.selectedIndex > 0).map(([list, buttons]) => buttons[list.selectedIndex]);
+  }
+
+  function choose(place, button) {
+    return Plotly[button.method](place, ...structuredClone(button.args));
+  }
+
+  async function draw(place) {
     const drawing = drawings[place.dataset.figure];
     if (!drawing) return;
     place.dataset.drawn = drawing.stamp;
-    Plotly.react(place, drawing.data, fitted(drawing.layout, place.clientWidth), CONFIG);
+    const chosen = menus(place, drawing);
+    const layout = changed(drawing.layout, arrangement(drawing.layout, place));
+    place.dataset.narrow = String(place.clientWidth < NARROW);
+    delete layout.updatemenus;
+    delete layout.width;
+    layout.autosize = true;
+    layout.uirevision = "reader";
+    await Plotly.react(place, structuredClone(drawing.data), layout, CONFIG);
+    for (const button of chosen) await choose(place, button);
+    place.style.minHeight = "";
   }
+
+  window.addEventListener("resize", () => document.querySelectorAll(".plot[data-drawn]").forEach((place) => {
+    const narrow = String(place.clientWidth < NARROW);
+    if (!place.clientWidth || place.dataset.narrow === narrow) return;
+    place.dataset.narrow = narrow;
+    Plotly.relayout(place, arrangement(drawings[place.dataset.figure].layout, place));
+  }));
 
   const sight = new IntersectionObserver(
     (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
@@ -98,8 +150,8 @@ const report = (() => {
       const same = fresh.querySelector(`#${CSS.escape(open.id)}`);
       if (same) same.open = open.open;
     }
-    for (const place of main.querySelectorAll(".plot[id]")) {
-      fresh.querySelector(`#${CSS.escape(place.id)}`)?.replaceWith(place);
+    for (const canvas of main.querySelectorAll(".canvas")) {
+      fresh.querySelector(`#${CSS.escape(canvas.id)}`)?.replaceWith(canvas);
     }
     drawings = figures;
     main.style.minHeight = `${main.offsetHeight}px`;
