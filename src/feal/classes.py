@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from feal.errors import FealError, unknown
+from feal.files import whole_path
 from feal.registry import Registry
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def whole_name(name: str) -> str:
     where, colon, class_ = name.rpartition(":")
     if not colon:
         return name
-    path = Path(where if where.endswith(".py") else f"{where.replace('.', '/')}.py").expanduser().resolve()
+    path = whole_path(where if where.endswith(".py") else f"{where.replace('.', '/')}.py")
     if where.endswith(".py") or (path.is_file() and _origin(where) in (None, str(path))):
         return f"{path}:{class_}"
     return name
@@ -79,9 +80,15 @@ def own_file(class_: type) -> Path | None:
     return Path(str(module.__file__))
 
 
+def source_digest(class_: type) -> str | None:
+    """The SHA-256 of `own_file`, by which an edit is noticed; None where there is no such file any more."""
+    path = own_file(class_)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
+
+
 def load_file(path: Path, *, kind: str) -> ModuleType:
     """The module in a file, loaded once; a missing or broken file is a `FealError`."""
-    path = path.expanduser().resolve()
+    path = whole_path(path)
     # By its path, so that two files of the same name are two modules, and one file is one.
     name = f"{_PREFIX}{hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()}"
     known = [module for module in sys.modules.values() if getattr(module, "__file__", None) == str(path)]

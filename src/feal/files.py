@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from feal.errors import FealError
 
@@ -164,12 +164,7 @@ def locked(folder: Path) -> Iterator[None]:
 @contextmanager
 def in_turn(path: Path) -> Iterator[None]:
     """Wait until no other process is between here and the end of the block, by a lock file at `path`."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
-    except OSError as error:
-        raise unwritable(path, error) from error
-    with file:
+    with _lock_file(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -187,6 +182,34 @@ def holder(folder: Path) -> int | None:
     except (OSError, ValueError, OverflowError):
         return None
     return process
+
+
+@contextmanager
+def if_free(path: Path) -> Iterator[bool]:
+    """The same without waiting: whether no other process is there, and if so none comes until the block ends."""
+    with _lock_file(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+def _lock_file(path: Path) -> TextIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a")
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def whole_path(path: str | Path, *, setting: str = "") -> Path:
+    """A path as a user writes it, from the root on; one of an unknown user or too long is a `FealError`."""
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FealError(f"{setting}{path} is no path here ({error}): write it in full.") from None
 
 
 def is_locked(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -93,7 +93,7 @@ class Selection(Section):
     terms: tuple[Term, ...] = Field(
         ("epistemic-global", "aleatoric-global", "aleatoric-local"),
         min_length=1,
-        description="terms of the calibrated uncertainty (ablation)",
+        description=f"terms of the calibrated uncertainty (ablation): {', '.join(get_args(Term))}",
     )
     scope: Literal["all", "head"] = Field(
         "all", description="gradnorm: gradients of all parameters, or of the last layer (by a closed form)"

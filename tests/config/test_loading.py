@@ -136,7 +136,17 @@ def test_a_run_keeps_its_id_when_settings_are_added_that_it_does_not_use() -> No
         ("demo", ["training.lr=.nan"], "training.lr=nan .* finite number"),
         ("demo", ["training=5"], "'training'"),
         ("demo", ["selection.rule=some"], "selection.rule=some .* 'nearest', 'all' or 'none'"),
-        ("demo", ["selection.terms=[]"], "selection.terms"),
+        (
+            "demo",
+            ["selection.terms=[]"],
+            r"terms=\[\] .* it should name at least one \(terms .*: epistemic-global, ",
+        ),
+        (
+            "demo",
+            ["strategy=~nobody-here/mine.py:Mine"],
+            "~nobody-here/mine.py is no path here .*: write it in full",
+        ),
+        ("demo", ["weights=~nobody-here/w.pt"], "weights=~nobody-here/w.pt is no path here"),
         ("demo", ["query_model=local"], "Strategy feal takes none as query_model"),
         ("demo", ["device=cuda"], "torch sees no GPU"),
     ],

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from feal.annotation import Answer, Query
 from feal.errors import FealError
+from feal.federation.labelled import Targets
 from feal.federation.store import Memory, Store, TensorFile
 
 
@@ -54,6 +56,25 @@ def test_masks_come_back_to_the_pixel(store: Store) -> None:
         store.add_queries([_query("a"), _query("b")])
         store.add_answers([Answer(sample=s, label=m, by="me") for s, m in zip("ba", masks, strict=True)])
     assert np.array_equal(np.stack(list(store.masks())), masks[::-1])
+    assert np.array_equal(store.mask("b"), masks[0])
+
+
+def test_a_batch_has_the_masks_of_its_samples(store: Store) -> None:
+    masks = np.random.default_rng(0).integers(0, 3, (4, 7, 5)).astype(np.uint8)
+    with store.transaction():
+        store.add_queries([_query(sample) for sample in "abcde"])
+        store.add_answers([Answer(sample=s, label=m, by="me") for s, m in zip("abde", masks, strict=True)])
+    found = Targets(store, "segmentation", store.labelled()).of(torch.tensor([3, 0, 3]))
+    assert found.dtype == torch.uint8
+    assert np.array_equal(found.numpy(), masks[[3, 0, 3]])
+
+
+def test_a_batch_has_the_classes_of_its_samples(store: Store) -> None:
+    with store.transaction():
+        store.add_queries([_query(sample) for sample in "abc"])
+        store.add_answers([Answer(sample=s, label=n, by="me") for s, n in (("c", 2), ("a", 7))])
+    targets = Targets(store, "classification", store.labelled())
+    assert targets.of(torch.tensor([1, 0, 1])).tolist() == [2, 7, 2]
 
 
 def test_a_second_answer_corrects_the_first_and_is_counted(store: Store) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from feal.federation.engines.deadline import OutOfTime
 from feal.federation.inputs import Images, TrunkOutputs, trunk_outputs
 from feal.federation.trunk import open_outputs
 from feal.federation.views import viewed, viewed_mask
+from feal.files import in_turn
 from feal.models import starting_model, threads
 from feal.settings import Settings, Transforms
 from feal.tensors import tensors_digest
@@ -201,6 +203,40 @@ def test_whatever_decides_the_bits_has_a_file_of_its_own(bench: Bench, monkeypat
     monkeypatch.setattr(trunk_module, "version", lambda package: f"9.1 of {package}")
     bench.open()
     assert len(bench.files) == 7
+
+
+def test_outputs_of_images_that_are_gone_are_cleared(bench: Bench, tmp_path: Path) -> None:
+    training = bench.settings.training
+    head = {"training": training.model_copy(update={"trainable": "head"})}
+    bench.open()
+    bench.open(training=training.model_copy(update={"views": 2}))
+    held, free = bench.files
+    bench.open(**head)
+    (other_part,) = set(bench.files) - {held, free}
+    facts = json.loads(held.with_suffix(".json").read_text())
+    elsewhere = _beside(held, "elsewhere", {**facts, "root": "/elsewhere"})
+    untold = _beside(held, "untold", {"shape": [1], "sha256": ""})
+
+    shutil.rmtree(bench.data.root)
+    again = Bench(tmp_path, samples=25)
+    with in_turn(held.with_name(f".{held.name}.lock")):
+        again.open()
+    # What somebody holds stays, as do another part's, another folder's, and what does not tell its images.
+    (new,) = set(again.files) - {held, other_part, elsewhere, untold}
+    assert len(again.files) == 5
+    assert not free.with_suffix(".json").exists()
+    assert json.loads(new.with_suffix(".json").read_text())["data"] == again.data.digest
+    again.open(**head)
+    assert not other_part.exists()
+    assert new.exists()
+
+
+def _beside(path: Path, digest: str, facts: dict[str, object]) -> Path:
+    """Outputs of the same site, network and part, with facts of their own."""
+    other = path.with_name(f"alder-tiny-cnn-tail-{digest}.npy")
+    other.touch()
+    other.with_suffix(".json").write_text(json.dumps(facts))
+    return other
 
 
 def test_other_weights_than_the_runs_are_refused(bench: Bench, tmp_path: Path) -> None:

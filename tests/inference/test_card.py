@@ -49,6 +49,14 @@ def test_a_round_without_figures_says_so() -> None:
     assert "model-index" not in _front_matter(card)
 
 
+def test_width_and_height_are_told_apart() -> None:
+    size = {"channels": 3, "height": 32, "width": 64, "dtype": "uint8", "scale": 255.0}
+    card = model_card(facts(input=size), name="m", formats=[])
+    assert "64 x 32 pixels (width x height) with 3 channels" in card
+    assert "64 x 32 pixels in width x height" in card
+    assert "[n, channels, height, width], here [n, 3, 32, 64]" in card
+
+
 def test_without_the_evidential_loss_the_uncertainties_are_played_down() -> None:
     assert "does not teach evidence" in model_card(facts(loss="balanced"), name="m", formats=[])
     assert "does not teach evidence" not in model_card(facts(), name="m", formats=[])

@@ -16,6 +16,7 @@ from feal.data import DATASETS
 from feal.data.datasets import is_named, no_such_dataset
 from feal.errors import FealError
 from feal.federation.engines import ENGINES
+from feal.files import whole_path
 from feal.models import MODELS, check_source, models_for
 from feal.models.weights import IMAGENET, NONE
 from feal.selection import Role, strategy_named, whole_name
@@ -82,7 +83,7 @@ def _with_known_names(settings: Settings) -> Settings:
 def _with_known_weights(settings: Settings) -> Settings:
     """What the network starts from."""
     if settings.weights not in (NONE, IMAGENET):
-        settings = settings.model_copy(update={"weights": _whole_path(settings.weights, "weights")})
+        settings = settings.model_copy(update={"weights": str(whole_path(settings.weights, setting="weights="))})
     check_source(settings.model, settings.weights)
     _check_part(settings)
     return settings
@@ -120,15 +121,8 @@ def _with_whole_paths(settings: Settings) -> Settings:
     """A run may be resumed from another folder than it was started in."""
     named = is_named(settings.dataset, data=settings.data)
     dataset = settings.dataset if named else str(Path(settings.dataset).resolve())
-    data = settings.data if settings.data is None else _whole_path(settings.data, "data")
+    data = settings.data if settings.data is None else str(whole_path(settings.data, setting="data="))
     return settings.model_copy(update={"dataset": dataset, "data": data})
-
-
-def _whole_path(path: str, setting: str) -> str:
-    try:
-        return str(Path(path).expanduser().resolve())
-    except (OSError, RuntimeError, ValueError) as error:
-        raise FealError(f"{setting}={path} is no path here ({error}): write it in full.") from None
 
 
 def _is_folder(name: str) -> bool:

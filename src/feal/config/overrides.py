@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from feal.errors import FealError, unknown
 from feal.settings import Settings
@@ -67,8 +68,8 @@ def _sentence(error: ValidationError, descriptions: Mapping[str, str], source: s
     key = _key(first["loc"], descriptions)
     if first["type"] == "missing":
         return FealError(f"'{key}' is missing in {source}: add it ({descriptions[key]}).")
-    wanted = [entry["msg"] for entry in error.errors() if _key(entry["loc"], descriptions) == key]
-    takes = " or ".join(dict.fromkeys(_lower(message) for message in wanted))
+    wanted = [_wanted(entry) for entry in error.errors() if _key(entry["loc"], descriptions) == key]
+    takes = " or ".join(dict.fromkeys(wanted))
     return FealError(f"{key}={first['input']} in {source} is not valid: it {takes} ({descriptions[key]}).")
 
 
@@ -80,5 +81,8 @@ def _key(location: tuple[int | str, ...], descriptions: Mapping[str, str]) -> st
     return ".".join(map(str, location))
 
 
-def _lower(message: str) -> str:
-    return message.removeprefix("Input ")
+def _wanted(entry: ErrorDetails) -> str:
+    """What pydantic would have taken, to go on after 'it'."""
+    if entry["type"] == "too_short":
+        return "should name at least one"
+    return entry["msg"].removeprefix("Input ")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from feal.classes import source_digest
 from feal.errors import FealError
 from feal.federation import messages
 from feal.federation.admission import check_images
@@ -18,13 +19,21 @@ from feal.federation.exchange import Exchange, Replies
 from feal.federation.journal import Closing, Journal, State, Weights
 from feal.federation.networks import EARLIER
 from feal.federation.progress import Watcher
-from feal.federation.querying import label_limit, roles_of
-from feal.federation.reporting import add_seconds, evidence_notes, round_record, stand_in_notes
+from feal.federation.querying import roles_of
+from feal.federation.reporting import (
+    add_seconds,
+    edited_note,
+    evidence_notes,
+    opening_notes,
+    round_record,
+    stand_in_notes,
+)
 from feal.federation.spool import Spool
 from feal.federation.statistics import metrics
 from feal.federation.vetting import unfit
 from feal.models import starting_model
 from feal.randomness import Address
+from feal.selection import strategy_named
 from feal.settings import Settings
 from feal.version import VERSION
 
@@ -89,7 +98,8 @@ class Coordinator:
         state = self._reopened(state)
         self._watcher.joined(self._joined, round=state.round, step=state.step)
         if state.stage == "close" and state.round == 0:
-            self._warn_of_small_pools()
+            self._say(opening_notes(self._settings, self._joined))
+        state = self._with_strategy(state)
         if state.stage == "finished":
             yield self._late(state)
         while state.stage != "finished":
@@ -369,18 +379,18 @@ class Coordinator:
         unlogged, self._unlogged = self._unlogged, []
         return self._journal.commit(state, weights=weights, events=[*unlogged, *events])
 
-    def _warn_of_small_pools(self) -> None:
-        """Say where the budget is more than a site can give."""
-        budget = self._settings.budget
-        if budget == "all":
-            return
-        for site, reply in self._joined.items():
-            limit = label_limit(self._settings, samples=reply.pool)
-            if budget > limit:
-                self._watcher.note(
-                    f"Site {site} may give {limit} labels in all, fewer than the budget of {budget}: "
-                    "it is asked for no more."
-                )
+    def _with_strategy(self, state: State) -> State:
+        """Note the file of a strategy of one's own as it is now, and say so where it was another before."""
+        digest = source_digest(strategy_named(self._settings.strategy))
+        if state.strategy_sha256 and digest != state.strategy_sha256:
+            self._say([edited_note(self._settings.strategy, round_=state.round)])
+        return replace(state, strategy_sha256=digest)
+
+    def _say(self, notes: Sequence[str]) -> None:
+        """Tell people, now, and the log with the next commit."""
+        for note in notes:
+            self._watcher.note(note)
+        self._unlogged += [{"event": "note", "note": note} for note in notes]
 
 
 def _in_order(missed: Mapping[str, Sequence[Closing]]) -> list[Closing]:

@@ -39,6 +39,8 @@ class State:
     task: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the sites' images are: classes, channels, height, width, dtype, fitting."""
+    strategy_sha256: str | None = None
+    """Of the file of a strategy of one's own, as it was when the run began or went on last."""
     stage: Stage = "close"
     """What is next: close `round`, train `step` of `round`, or gather the labels that `round` asked for."""
     round: int = 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from feal.data import PreparedSite
 from feal.federation.inputs import Inputs
-from feal.federation.labelled import targets
+from feal.federation.labelled import Targets
 from feal.federation.objective import objective
 from feal.federation.store import Store
 from feal.federation.training import Trained, learning_rate, train
@@ -42,7 +42,7 @@ class Learner:
         self._device = device
         self._labelled = store.labelled()
         self._rows: NDArray[np.int64] = site.rows(self._labelled)
-        self._targets = targets(store, context.task) if self._labelled else torch.empty(0)
+        self._targets = Targets(store, context.task, self._labelled)
 
     def __len__(self) -> int:
         return len(self._labelled)
@@ -109,11 +109,13 @@ class Learner:
     @torch.no_grad()
     def _accuracy(self, network: Network) -> float:
         network.eval()
-        right = 0
+        right = total = 0
         for part in torch.arange(len(self)).split(self._settings.selection.batch_size):
             told = network(self._inputs.seen(self._rows[part.numpy()])).argmax(1).cpu()
-            right += int((told == self._targets[part]).sum())
-        return right / self._targets.numel()
+            wanted = self._targets.of(part)
+            right += int((told == wanted).sum())
+            total += wanted.numel()
+        return right / total
 
     def _examples(self, generator: torch.Generator, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._inputs.trained_on(self._rows[batch.numpy()], self._targets[batch], generator)
+        return self._inputs.trained_on(self._rows[batch.numpy()], self._targets.of(batch), generator)

@@ -217,6 +217,11 @@ class Store:
         for row in rows:
             yield np.asarray(history.unpack(*row), dtype=np.uint8)
 
+    def mask(self, sample: str) -> NDArray[np.uint8]:
+        """The mask [height, width] of one labelled sample."""
+        ((*columns,),) = self._select("SELECT label, mask, height, width FROM labels WHERE sample = ?", sample)
+        return np.asarray(history.unpack(*columns), dtype=np.uint8)
+
     def standing(self) -> Standing:
         """How the labels of each round stand."""
         with self._translated():

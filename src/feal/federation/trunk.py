@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,8 +25,9 @@ from feal.data.arrays import ArrayWriter, StoredArray, rows_written
 from feal.data.datasets import user_cache
 from feal.data.prepared import IMAGES, check_files, file_checksum
 from feal.data.samples import Rows
+from feal.errors import FealError
 from feal.federation.views import viewed
-from feal.files import in_turn, publish, read_json, unwritable, write_json
+from feal.files import if_free, in_turn, publish, read_json, unwritable, write_json
 from feal.models import Network, frozen_model
 from feal.settings import Settings
 
@@ -54,11 +56,12 @@ def open_outputs(
     """
     path = _place(data.root, f"{_name(data, site, settings, device)}.npy")
     if not _is_whole(path):
-        with in_turn(path.with_name(f".{path.name}.lock")):
+        with in_turn(_lock(path)):
             if not _is_whole(path):
                 # The name stands for the images as prepared: outputs of damaged ones would outlive their repair.
                 check_files(data, site.name, only=IMAGES)
-                _compute(path, _trunk(data, settings).to(device), site, settings, read)
+                _compute(path, _trunk(data, settings).to(device), site, settings, read, origin=_origin(data))
+                _clear_outdated(path, data)
     return StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))
 
 
@@ -105,9 +108,17 @@ def _trunk(data: PreparedSet, settings: Settings) -> Network:
 
 
 @torch.no_grad()
-def _compute(path: Path, trunk: Network, site: PreparedSite, settings: Settings, read: ReadImages) -> None:
+def _compute(
+    path: Path,
+    trunk: Network,
+    site: PreparedSite,
+    settings: Settings,
+    read: ReadImages,
+    *,
+    origin: Mapping[str, str],
+) -> None:
     part, views = settings.training.trainable, range(settings.training.views)
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = _partial(path)
     row = tuple(trunk.trunk(read(np.arange(1)), part=part).shape[1:])
     batches = np.split(np.arange(len(site)), range(BATCH, len(site), BATCH))
     try:
@@ -118,12 +129,51 @@ def _compute(path: Path, trunk: Network, site: PreparedSite, settings: Settings,
                 outputs = [trunk.trunk(viewed(images, view), part=part) for view in views]
                 writer.append(torch.stack(outputs, dim=1).flatten(0, 1).cpu().numpy())
                 writer.sync()
-        facts = {"shape": [writer.rows, *row], "sha256": file_checksum(temporary)}
+        facts = {"shape": [writer.rows, *row], "sha256": file_checksum(temporary), **origin}
         publish(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error
     write_json(_facts(path), facts)
+
+
+def _origin(data: PreparedSet) -> dict[str, str]:
+    """Which images outputs are of: the prepared folder, and what it held."""
+    return {"root": str(data.root.resolve()), "data": data.digest}
+
+
+def _clear_outdated(path: Path, data: PreparedSet) -> None:
+    """Remove outputs for the same site, network and part of images that this folder does not hold any more.
+
+    Others differ in a setting or a version, and another run may read them. What another process holds is left.
+    """
+    beginning = path.stem.rpartition("-")[0]
+    for facts in sorted(path.parent.glob(f"{beginning}-*.json")):
+        old = facts.with_suffix(".npy")
+        if facts.stem.rpartition("-")[0] != beginning or not _is_outdated(facts, data):
+            continue
+        # Whoever may not remove them keeps them: that is no reason to end a run.
+        with suppress(FealError, OSError), if_free(_lock(old)) as free:
+            # The facts first: without them the array counts for nothing, whenever this is interrupted.
+            for leftover in (facts, old, _partial(old)) if free else ():
+                leftover.unlink(missing_ok=True)
+
+
+def _is_outdated(facts: Path, data: PreparedSet) -> bool:
+    try:
+        content = json.loads(facts.read_text())
+        now = _origin(data)
+        return bool(content["root"] == now["root"] and content["data"] != now["data"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _lock(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
 
 
 def _batches_done(temporary: Path, *, row: tuple[int, ...], size: int) -> int:

@@ -78,8 +78,8 @@ def _summary(facts: Facts) -> str:
     size, origin = facts.input, facts.origin
     sites = sorted(origin.labels)
     return (
-        f"A {facts.model} for {facts.task} of images of {size.height} x {size.width} pixels with {size.channels} "
-        f"channel{'s' * (size.channels > 1)}, trained on `{origin.dataset}` at {len(sites)} "
+        f"A {facts.model} for {facts.task} of images of {size.width} x {size.height} pixels (width x height) with "
+        f"{size.channels} channel{'s' * (size.channels > 1)}, trained on `{origin.dataset}` at {len(sites)} "
         f"site{'s' * (len(sites) > 1)} ({', '.join(sites)}) whose images stayed there. It says how sure it is: "
         "beside each expected probability it gives an aleatoric uncertainty (the image is ambiguous) and an "
         "epistemic one (the model knows little of such images).\n\nClasses: "
@@ -199,7 +199,7 @@ def _sizes(facts: Facts) -> Mapping[str, str]:
     return {
         "version": facts.feal,
         "shape": f"{size.channels}, {size.height}, {size.width}",
-        "steps": f"{colour}, {size.height} x {size.width} pixels ({_fitted(size.fitting)}), "
+        "steps": f"{colour}, {size.width} x {size.height} pixels in width x height ({_fitted(size.fitting)}), "
         + (f"divided by {size.scale:.0f} ({size.dtype})" if size.scale else f"{size.dtype} values as they are")
         + _NORMALISED[facts.transforms.normalise],
         "alpha": f"({evidence} + 1) ** 2" if facts.evidence.squared else f"{evidence} + 1",
@@ -225,7 +225,7 @@ _FEAL = """With feal {version}, in this folder:
 feal predict . --images ../my-pictures --out ../my-predictions
 ```
 
-Or from Python, with float32 images [n, {shape}] ({steps}):
+Or from Python, with float32 images [n, channels, height, width], here [n, {shape}] ({steps}):
 
 ```python
 import torch

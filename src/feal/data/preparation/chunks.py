@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.classes import own_file
+from feal.classes import source_digest
 from feal.data.arrays import ArrayWriter, StoredArray
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, UnfitError
 from feal.data.preparation.findings import is_possible, named
@@ -121,8 +121,7 @@ def _writing(chunk: Chunk) -> Iterator[None]:
 def identity(download: Download) -> list[object]:
     """What of a reader decides what is read: its version, its options, its source if it is the user's."""
     kind = type(download)
-    source = own_file(kind)
-    text = hashlib.sha256(source.read_bytes()).hexdigest() if source is not None else ""
+    text = source_digest(kind) or ""
     return [download.name, download.version, kind.__qualname__, text, repr(sorted(vars(download).items()))]
 
 
