@@ -21,10 +21,10 @@ def copied(run: Path, to: Path, *, change: Change | None = None, **settings: Any
     config = yaml.safe_load((run / "config.yaml").read_text()) | settings
     (to / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for event in events:
-        for name, figures in event.get("metrics", {}).items() if event["event"] == "round" and change else ():
-            for over in ("pooled", "mean"):
-                figures[over] = change(event["round"], name, figures[over])
+    if change is not None:
+        for event in (event for event in events if event["event"] == "round"):
+            for name, figures in event["metrics"].items():
+                figures |= {over: change(event["round"], name, figures[over]) for over in ("pooled", "mean")}
     log = "".join(json.dumps(event) + "\n" for event in events)
     (to / "metrics.jsonl").write_text(log)
     state = json.loads((run / "state.json").read_text())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from feal.cli.sweep import SweepBar
+from feal.cli.sweep import SweepBar, room
 from feal.experiment import start
 from feal.experiment.sweeping import Job
 from tests.command import Command
@@ -49,6 +49,18 @@ def test_a_place_that_is_no_place_for_runs(run: Path, tmp_path: Path, command: C
     assert "is a run itself" in command("sweep", "demo", "--out", run).err
     (tmp_path / "file").write_text("")
     assert "is no folder" in command("sweep", "demo", "--out", tmp_path / "file").err
+
+
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "threads", "at_a_time"),
+    [(8, 64, 1, 8), (8, 64, 4, 2), (8, 7, 1, 3), (2, 1, 1, 1), (1, 64, 2, 1)],
+)
+def test_as_many_at_a_time_as_there_is_room_for(
+    cores: int, gigabytes: int, threads: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feal.cli.sweep.cores", lambda: cores)
+    monkeypatch.setattr("feal.cli.sweep.free_memory", lambda: gigabytes * 2**30)
+    assert room([Job(Path("run"), tiny(threads=threads, device="cpu"))]) == at_a_time
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def sweep(preset: str, words: Sequence[str], *, out: Path | None, at_a_time: int
     out = out or Path("runs") / f"{Path(preset).stem}-sweep"
     _check_place(out)
     jobs = [Job(out / name, settings) for name, settings in combinations(preset, words).items()]
-    processes = min(at_a_time or _room(jobs), len(jobs))
+    processes = min(at_a_time or room(jobs), len(jobs))
     console = Console()
     with SweepBar(console) as bar:
         bar.beginning(jobs, out, processes)
@@ -82,7 +82,7 @@ def _check_place(out: Path) -> None:
         raise FealError(f"{out} is no folder: choose another --out.")
 
 
-def _room(jobs: Sequence[Job]) -> int:
+def room(jobs: Sequence[Job]) -> int:
     """Runs at a time by default: as many as there are cores and memory for, and one on a graphics card."""
     if any(device_named(job.settings.device).type != "cpu" for job in jobs):
         return 1
