@@ -13,6 +13,7 @@ LAYERS = [
     {"inference", "analysis"},
     {"experiment"},
     {"federation"},
+    {"deployment"},
     {"selection", "annotation"},
     {"data", "models", "evidential"},
     {"classes"},

@@ -1,4 +1,4 @@
-"""`feal`: run, resume, sweep, compare, show, labels, predict, export, list, data."""
+"""`feal`: run, resume, sweep, compare, report, watch, show, labels, predict, export, list, data, deploy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 import typer
 
 from feal.cli.data import app as data_app
+from feal.cli.deploy import app as deploy_app
 from feal.errors import FealError
 from feal.version import VERSION
 
@@ -24,6 +25,7 @@ app = typer.Typer(
     epilog="Begin with `feal run demo`; every command has examples under --help.",
 )
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the preset's.")
