@@ -57,3 +57,13 @@ def site(
     from feal.cli.deploying import start_site
 
     start_site(folder, data=data, state=state, insecure=insecure)
+
+
+@app.command(epilog="Example: `feal deploy status coordinator`")
+def status(folder: Annotated[Path, typer.Argument(help="Folder of coordinator.yaml.")] = Path()) -> None:
+    """Show the sites: connected or not, last seen, version, last message, labels awaited; and the run."""
+    from feal.cli.consortium import show_status
+    from feal.cli.deploying import check_installed
+
+    check_installed()
+    show_status(folder)

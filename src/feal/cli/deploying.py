@@ -21,7 +21,7 @@ def write_consortium(folder: Path, *, address: str, sites: list[str]) -> None:
 
 def start_coordinator(folder: Path, *, host: str | None, port: int | None, insecure: bool) -> None:
     """Serve until interrupted."""
-    _check_installed()
+    check_installed()
     from feal.deployment.superlink import serve
 
     place = coordinator_place(folder, {"host": host, "port": port})
@@ -40,7 +40,7 @@ def start_coordinator(folder: Path, *, host: str | None, port: int | None, insec
 
 def start_site(folder: Path, *, data: Path | None, state: Path | None, insecure: bool) -> None:
     """Serve until interrupted."""
-    _check_installed()
+    check_installed()
     from feal.federation.deployed.hospital import serve
 
     changes = {"data": data and str(data.absolute()), "state": state and str(state.absolute())}
@@ -54,7 +54,8 @@ def _listed(names: list[str]) -> str:
     return ", ".join(sorted(names)) if names else "any site"
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Say in a sentence what to install."""
     try:
         import flwr
 

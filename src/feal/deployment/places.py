@@ -71,6 +71,11 @@ class CoordinatorPlace:
         """Where a coordinator at work says how it is reached."""
         return self.state / "running.json"
 
+    @property
+    def seen(self) -> Path:
+        """Where it is noted what was heard of sites."""
+        return self.state / "seen.json"
+
     def secret(self, *, make: bool = False) -> str:
         """What lets `feal run` on this machine, and nobody else, start runs.
 

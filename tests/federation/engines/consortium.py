@@ -127,12 +127,14 @@ class Consortium:
         assert process.alive(), process.said()
         return process
 
-    def start_site(self, name: str, *, folder: Path | None = None, sabotaged: bool = False) -> Process:
+    def start_site(
+        self, name: str, *, folder: Path | None = None, sabotaged: bool = False, insecure: bool = False
+    ) -> Process:
         place = folder or self.place(name)
         words = [*FEAL, "deploy", "site", str(place), "--data", str(self.place(name) / "prepared")]
         if sabotaged:
             words = [sys.executable, "-m", "tests.federation.engines.saboteur", str(place)]
-        return self._start(place.name, words)
+        return self._start(place.name, [*words, *(["--insecure"] if insecure else [])])
 
     def start(self, *, sabotaged: Sequence[str] = ()) -> None:
         """The coordinator, and then all sites."""
@@ -149,7 +151,7 @@ class Consortium:
 
     def run_folder(self, run: Path, site: str) -> Path:
         """Where a site keeps what concerns a run."""
-        number = json.loads((run / "deployment.json").read_text())["run"]
+        number = str(json.loads((run / "deployment.json").read_text())["run"])
         return self.place(site) / "state" / "runs" / number
 
     def gathered(self, run: Path) -> Path:

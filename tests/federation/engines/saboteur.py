@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,6 +14,7 @@ from feal.federation.deployed.hospital import serve
 from feal.federation.engines import same_disk
 from tests.federation.engines import sabotage
 
+SLOW_SECONDS = 15.0
 HAND = (sys.executable, "-m", "tests.federation.engines.saboteur", "hand")
 
 
@@ -30,6 +32,9 @@ def answer(name: str, request: bytes, *, data: Path, folder: Path) -> bytes:
     asked = messages.decode_request(request)
     for fault, kind, round_, step in _orders():
         if (kind, round_, step) == (asked.kind, asked.round, asked.step):
+            if fault == "slow":
+                time.sleep(SLOW_SECONDS)
+                return honestly()
             if fault == "another version":
                 with patch.object(site, "VERSION", "0.0.1"):
                     return honestly()

@@ -93,7 +93,7 @@ class _Node:
         """Tell what is new, and start a SuperNode anew that ended; a `FealError` if that would not help."""
         text = self._news()
         coordinator = self._place.settings.coordinator
-        if "SuperNode ID" in text:
+        if "SuperNode ID" in text or "Connection successful" in text:
             self._refused_since = None
             self._tell(f"Connected to the coordinator at {coordinator}.")
         elif "Connection attempt failed" in text:
@@ -157,7 +157,7 @@ class _Node:
 
     def _judge(self, text: str) -> None:
         coordinator, log = self._place.settings.coordinator, self._path
-        if "certificate verify failed" in text.lower() or "[ssl" in text.lower():
+        if "certificate verify failed" in text or "WRONG_VERSION_NUMBER" in text:
             raise FealError(
                 f"The coordinator at {coordinator} has no certificate of {self._place.settings.authority}: "
                 "get that file from the coordinator again, and dial the name that is in the certificate."

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from safetensors import SafetensorError
 
 from feal.deployment.places import coordinator_place
+from feal.deployment.seen import Seen, write_seen
 from feal.errors import FealError, unknown
 from feal.federation.engines.contract import ENGINES, Engine, Lost, out_of_time
 from feal.federation.engines.same_disk import naming
 from feal.files import read_json, write_json
 from feal.settings import Settings
+from feal.tensors import metadata_of
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -59,6 +65,7 @@ class FlowerDeployment(Engine):
         self._directory: Directory | None = None
         self._link: Link | None = None
         self._away: dict[str, float] = {}
+        self._seen = Seen(run=str(folder.parent.absolute()), sites={})
         self._names = self._named(settings.sites)
 
     def sites(self) -> list[str]:
@@ -66,6 +73,18 @@ class FlowerDeployment(Engine):
 
     def deliver(
         self, request: bytes, sites: Sequence[str], *, timeout: float | None
+    ) -> Iterator[tuple[str, bytes | Lost]]:
+        asked = _content(request)
+        place = {"message": asked["kind"], "round": asked["fields"]["round"], "step": asked["fields"]["step"]}
+        for site, reply in self._carried(request, sites, timeout):
+            words = {"problem": reply.reason} if isinstance(reply, Lost) else _content(reply)["fields"]
+            self._seen = self._seen.told(site, words, **place)
+            with suppress(FealError):  # a note for people, which nothing depends on
+                write_seen(self._place.seen, self._seen)
+            yield site, reply
+
+    def _carried(
+        self, request: bytes, sites: Sequence[str], timeout: float | None
     ) -> Iterator[tuple[str, bytes | Lost]]:
         link = self._link = self._link or self._connected()
         flights = {site: Flight(site=site) for site in sites}
@@ -152,6 +171,15 @@ class FlowerDeployment(Engine):
         if not self._run.exists():
             write_json(self._run, {"run": secrets.token_hex(16)})
         return str(read_json(self._run)["run"])
+
+
+def _content(message: bytes) -> dict[str, Any]:
+    """A message's kind and fields, without its tensors; nothing where there is no such message."""
+    try:
+        content = json.loads(metadata_of(message)["message"])
+        return {"kind": str(content["kind"]), "fields": dict(content["fields"])}
+    except (KeyError, TypeError, ValueError, SafetensorError):
+        return {"kind": "", "fields": {"round": 0, "step": 0}}
 
 
 def _cut_off(reply: Message) -> bool:
