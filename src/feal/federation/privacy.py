@@ -123,7 +123,7 @@ SIZES = {
     "configuration": "some kB of text",
     "class_counts": "C numbers",
     "classes": "C texts",
-    "fitting": "a word and 2 numbers",
+    "fitting": "at most 2 words and 2 numbers",
     "seconds": "a number for each phase",
     "statistics": "the table below",
     "confusion": "C x C numbers",
