@@ -15,8 +15,7 @@ from feal.cli.standing import headline
 from feal.cli.tables import say
 from feal.deployment.places import coordinator_place
 from feal.deployment.seen import Heard, Seen, read_seen
-from feal.experiment.folder import RunFolder
-from feal.experiment.running import settings_of
+from feal.experiment.folder import RunFolder, settings_of
 from feal.federation.journal import Journal
 from feal.files import is_locked
 
