@@ -7,6 +7,7 @@ One small run of five rounds is carried out and copied, with other strategies an
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -41,14 +42,18 @@ def main(count: int = 200, repeats: int = 7) -> None:
         for number, (seed, strategy) in enumerate(islice(product(range(count), STRATEGIES), count)):
             budget = "all" if strategy == "full" else SMALL["budget"]
             copied(one, Path(place) / "sweep" / f"{number:04}", seed=seed, strategy=strategy, budget=budget)
-        times = []
+        times, busy = [], []
         for _ in range(repeats):
-            begin = time.perf_counter()
+            begin, before = time.perf_counter(), os.times()
             command = [sys.executable, "-c", PROGRAM, "compare", f"{place}/sweep"]
             printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             times.append(time.perf_counter() - begin)
+            after = os.times()
+            busy.append(
+                after.children_user + after.children_system - before.children_user - before.children_system
+            )
     print(printed.partition("\n")[0])
-    print(f"median {in_words(median(times))}, longest {in_words(max(times))}")
+    print(f"median {in_words(median(times))}, longest {in_words(max(times))}; CPU time {in_words(median(busy))}")
 
 
 if __name__ == "__main__":

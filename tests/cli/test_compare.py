@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,8 @@ def test_a_narrow_screen_gets_the_table_in_parts(
         ["entropy", "local", "0.250", "±", "0.071", "0.350", "±", "0.071¹"],
         ["entropy", "local", "0.450", "±", "0.071¹"],
     ]
+
+
+def test_comparing_waits_for_no_heavy_library() -> None:
+    program = "import sys, feal.cli.compare; sys.exit(any(name in sys.modules for name in ('torch', 'scipy')))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
