@@ -127,6 +127,8 @@ def test_diagnostics_are_means_over_samples() -> None:
     assert result["epistemic"] == -1.0
     assert result["zero_evidence"] == 0.25
     assert result["class_evidence"] == [0.25, 0.5]
+    bins = {"count": [2, 2], "confidence": [0.6, 1.8], "correct": [1, 1]}
+    assert result["calibration"] == result["sites"]["a"]["calibration"] == bins
     assert result["recall"] == [1.0, 1.0]
 
 

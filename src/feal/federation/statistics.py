@@ -208,6 +208,11 @@ def _evidence(statistics: Statistics) -> dict[str, object]:
         "epistemic": statistics.epistemic / statistics.samples,
         "zero_evidence": statistics.zero_evidence / statistics.samples,
         "class_evidence": [share / statistics.samples for share in statistics.class_evidence],
+        "calibration": {
+            "count": statistics.calibration_count,
+            "confidence": statistics.calibration_confidence,
+            "correct": statistics.calibration_correct,
+        },
     }
 
 

@@ -1,6 +1,17 @@
 """Figures of runs, one file each; importing this package registers all of them."""
 
-from feal.analysis.figures import curves, relaxation, uncertainty, zero_evidence
+from feal.analysis.figures import class_yield, cost, curves, relaxation, reliability, uncertainty, zero_evidence
 from feal.analysis.figures.contract import FIGURES, Figure, Rows
 
-__all__ = ["FIGURES", "Figure", "Rows", "curves", "relaxation", "uncertainty", "zero_evidence"]
+__all__ = [
+    "FIGURES",
+    "Figure",
+    "Rows",
+    "class_yield",
+    "cost",
+    "curves",
+    "relaxation",
+    "reliability",
+    "uncertainty",
+    "zero_evidence",
+]

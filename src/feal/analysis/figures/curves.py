@@ -28,6 +28,7 @@ class Curves:
         "none are dashed and the same in every panel, and the dotted line is what all labels together reach."
     )
     section: ClassVar[str] = "learning"
+    needs: ClassVar[str] = "a finished round of runs whose sites have a test part"
 
     @staticmethod
     def data(runs: Sequence[Run]) -> Rows:

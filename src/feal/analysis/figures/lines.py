@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 QUERY_MODELS = ("global", "local", "ensemble")
-X_TITLES = {"labels": "Labels per site", "round": "Round"}
+X_TITLES = {"labels": "Labels per site", "round": "Round", "confidence": "Probability of the predicted class"}
 _FEW_TICKS, _FEW_BANDS = 7, 4
 _DASHES = {"solid": "-", "dash": (0, (4, 1.5)), "dot": (0, (1, 1.5))}
 
@@ -72,7 +72,7 @@ def panel_title(panel: str | None) -> str:
 
 def x_ticks(rows: Rows, x: str) -> list[float]:
     """Where lines have their points, if these are few; none where they are many and ticks better be round."""
-    places = sorted({row[x] for row in rows if not _bounds([row])})
+    places = sorted({row[x] for row in rows if not _bounds([row])}) if x != "confidence" else []
     return places if len(places) <= _FEW_TICKS else []
 
 
@@ -110,13 +110,14 @@ def printed_lines(
     title: Callable[[str], str] = with_unit,
     styles: Mapping[str, Look] | None = None,
     about: str = "",
+    note: str | None = None,
     shares: bool = False,
 ) -> Print:
     """Lines for print: a row of panels for each of the `tiers` (figures; the first alone by default).
 
     Of the sites' figures the first is drawn, the pooled one as a rule. `styles` are the looks of the series in the
-    order of drawing, those of strategies by default; `about` begins the note at the legend; `shares` have axes
-    from 0 on.
+    order of drawing, those of strategies by default; `about` begins the note at the legend, and `note` is
+    all of it; `shares` have axes from 0 on.
     """
     rows = _first_over(rows)
     tiers = [tier for tier in tiers if any(row["metric"] == tier for row in rows)] or [rows[0]["metric"]]
@@ -124,6 +125,7 @@ def printed_lines(
     columns, styles = panels(rows), styles or looks(row["series"] for row in rows)
     width = PAGE if len(columns) > 1 or len(styles) > 8 else COLUMN
     shifts = _shifts(rows, list(styles), x)
+    mark = "bar" if any(shifts.values()) else "band"
     below = 0.2 + 0.16 * legend_rows(styles, width=width)
     with print_style():
         figure = sheet(width=width, height=1.9 * len(tiers) + 0.35 + below)
@@ -135,18 +137,15 @@ def printed_lines(
             handle = _draw(axes, line, styles[line.series], x=x, shift=shifts[line.series])
             handles.setdefault(line.series, handle)
         for (metric, panel), axes in places.items():
-            _dress(axes, x_ticks(rows, x), from_zero=shares)
+            _dress(axes, x_ticks(rows, x), whole=x != "confidence", from_zero=shares)
             if metric == tiers[0]:
                 axes.set_title(panel_title(panel))
             if metric == tiers[-1]:
                 axes.set_xlabel(X_TITLES[x])
             if panel == columns[0]:
                 axes.set_ylabel(fill(title(metric), 30))
-        legend_below(
-            figure,
-            {name: handles[name] for name in styles if name in handles},
-            note=about + seeds_note(rows, mark="bar" if any(shifts.values()) else "band"),
-        )
+        said = about + seeds_note(rows, mark=mark) if note is None else note
+        legend_below(figure, {name: handles[name] for name in styles if name in handles}, note=said)
     return figure
 
 
@@ -194,14 +193,14 @@ def _draw(axes: Axes, line: Line, look: Look, *, x: str, shift: float | None) ->
 def _shifts(rows: Rows, names: Sequence[str], x: str) -> dict[str, float | None]:
     """How far each series is moved sideways: not at all where bands have room, else less than half a step."""
     moved = [name for name in names if any(row["series"] == name and not _bounds([row]) for row in rows)]
-    if len(moved) <= _FEW_BANDS:
+    if len(moved) <= _FEW_BANDS or all(row["low"] is None for row in rows):
         return dict.fromkeys(names)
     places = sorted({row[x] for row in rows})
     step = min((b - a for a, b in pairwise(places)), default=1.0) * min(0.05, 0.5 / len(moved))
     return {name: (moved.index(name) - (len(moved) - 1) / 2) * step if name in moved else 0.0 for name in names}
 
 
-def _dress(axes: Axes, ticks: Sequence[float], *, from_zero: bool) -> None:
+def _dress(axes: Axes, ticks: Sequence[float], *, whole: bool, from_zero: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     if from_zero:
@@ -211,6 +210,6 @@ def _dress(axes: Axes, ticks: Sequence[float], *, from_zero: bool) -> None:
     if ticks:
         axes.set_xticks(ticks)
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=whole))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
     axes.margins(x=0.05)

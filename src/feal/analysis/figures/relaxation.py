@@ -11,7 +11,6 @@ from feal.analysis.figures.seeds import POOLED, SHARE, Figures, by_round
 from feal.analysis.figures.style import site_looks, whom
 from feal.analysis.figures.web_lines import web_lines
 from feal.analysis.runs import Record, Run
-from feal.selection import STRATEGIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Print
@@ -32,6 +31,7 @@ class Relaxation:
         "too strict."
     )
     section: ClassVar[str] = "selection"
+    needs: ClassVar[str] = "a round after which `feal` chose samples"
 
     @staticmethod
     def data(runs: Sequence[Run]) -> Rows:
@@ -50,6 +50,8 @@ class Relaxation:
 
 
 def _relaxes(run: Run) -> bool:
+    from feal.selection import STRATEGIES
+
     name = run.settings.strategy
     if name in STRATEGIES.names():
         return "selection.tau" in STRATEGIES.get(name).settings

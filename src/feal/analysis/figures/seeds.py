@@ -9,7 +9,7 @@ from typing import Any
 from feal.analysis.figures.contract import Rows
 from feal.analysis.runs import Record, Run, arms
 from feal.analysis.statistics import mean_and_deviation, mean_interval
-from feal.selection import short_name
+from feal.classes import short_name
 
 POOLED = "pooled"
 """All sites' test samples together."""
@@ -54,14 +54,10 @@ def by_round(runs: Sequence[Run], read: Callable[[Record], Figures], *, within: 
     """
     rows: Rows = []
     for arm, group in arms(runs).items():
-        settings = group[0].settings
         for (metric, over), number, records in _grouped(group, read):
             rows.append(
                 {
-                    "arm": arm,
-                    "series": _without(arm, settings.query_model),
-                    "strategy": short_name(settings.strategy),
-                    "query_model": settings.query_model,
+                    **series_of(arm, group[0]),
                     "metric": metric,
                     "over": over,
                     "round": number,
@@ -70,6 +66,13 @@ def by_round(runs: Sequence[Run], read: Callable[[Record], Figures], *, within: 
                 }
             )
     return rows if any(row["n"] for row in rows) else []
+
+
+def series_of(arm: str, run: Run) -> dict[str, Any]:
+    """The columns that say what a row is a line of: arm, series, strategy and query model."""
+    strategy, query_model = run.settings.strategy, run.settings.query_model
+    series = arm.replace(f" {query_model}", "", 1) if query_model else arm
+    return {"arm": arm, "series": series, "strategy": short_name(strategy), "query_model": query_model}
 
 
 def diagnosed(record: Record) -> dict[str, Mapping[str, Any]]:
@@ -97,8 +100,3 @@ def _labels(record: Record, over: str) -> float:
     if over in labels:
         return float(labels[over])
     return sum(labels.values()) / len(labels) if labels else 0.0
-
-
-def _without(arm: str, query_model: str | None) -> str:
-    """An arm's name without its query model."""
-    return arm.replace(f" {query_model}", "", 1) if query_model else arm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,6 +64,15 @@ def print_style() -> Iterator[None]:
         yield
 
 
+def saved(figure: Print, *, format: str) -> bytes:
+    """A figure as the bytes of a PDF, SVG or PNG file, the same whenever it is drawn from the same rows."""
+    content = io.BytesIO()
+    undated: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    with print_style():
+        figure.savefig(content, format=format, metadata=undated.get(format))
+    return content.getvalue()
+
+
 def sheet(*, width: float, height: float) -> Print:
     """An empty figure for print, in inches, whose parts keep out of each other's way."""
     from matplotlib.figure import Figure
@@ -72,9 +82,7 @@ def sheet(*, width: float, height: float) -> Print:
 
 def legend_below(figure: Print, handles: Mapping[str, Any], *, note: str = "") -> None:
     """A legend under the whole figure, with a small line of explanation above it."""
-    width = figure.get_figwidth()
-    longest = max((len(name) for name in handles), default=1)
-    columns = max(1, min(len(handles), int(width / (0.052 * longest + 0.42))))
+    columns = min(len(handles), _legend_columns(handles, width=figure.get_figwidth()))
     legend = figure.legend(
         list(handles.values()),
         list(handles),
@@ -90,8 +98,12 @@ def legend_below(figure: Print, handles: Mapping[str, Any], *, note: str = "") -
 def legend_rows(names: Iterable[str], *, width: float) -> int:
     """How many rows the legend of these names takes in a figure of that width, in inches."""
     names = list(names)
-    columns = max(1, int(width / (0.052 * max(map(len, names), default=1) + 0.42)))
-    return -(-len(names) // columns)
+    return -(-len(names) // _legend_columns(names, width=width))
+
+
+def _legend_columns(names: Iterable[str], *, width: float) -> int:
+    """As many as the longest name leaves room for."""
+    return max(1, int(width / (0.052 * max(map(len, names), default=1) + 0.42)))
 
 
 def web_layout(**more: Any) -> dict[str, Any]:
@@ -129,6 +141,7 @@ def web_legend(note: str = "") -> dict[str, Any]:
     """A legend under the whole figure, with a small line of explanation above it."""
     return {
         "orientation": "h",
+        "traceorder": "normal",
         "yref": "container",
         "y": 0,
         "yanchor": "bottom",
@@ -200,6 +213,15 @@ def with_unit(metric: str) -> str:
 def whom(over: str) -> str:
     """Whom a figure is of, in words."""
     return {POOLED: "all sites pooled", MEAN: "mean of sites"}.get(over, over)
+
+
+def seeds(number: int) -> str:
+    """A number of seeds in words.
+
+    >>> seeds(1), seeds(3)
+    ('one seed', '3 seeds')
+    """
+    return f"{number} seeds" if number != 1 else "one seed"
 
 
 def seeds_note(rows: Rows, *, mark: str = "band") -> str:

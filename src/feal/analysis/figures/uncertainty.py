@@ -29,6 +29,7 @@ class Uncertainty:
         "more evidence). More labels should lower the lower one; arms of different losses are not on one scale."
     )
     section: ClassVar[str] = "uncertainty"
+    needs: ClassVar[str] = "a finished round of runs whose sites have a test part"
 
     @staticmethod
     def data(runs: Sequence[Run]) -> Rows:

@@ -24,6 +24,7 @@ def grid_layout(
     menus: Sequence[Sequence[dict[str, Any]]] = (),
     ticks: Sequence[float] = (),
     from_zero: bool = False,
+    panel: int = _PANEL,
 ) -> dict[str, Any]:
     """The layout of a grid; panels are numbered row by row, so that the second one's axes are x2 and y2.
 
@@ -39,6 +40,7 @@ def grid_layout(
         menus: buttons of drop-down menus above the panels, two at most.
         ticks: where x axes have their ticks; anywhere by default.
         from_zero: whether y axes begin at 0.
+        panel: height of a panel in pixels.
     """
     names = list(names)
     headings = 26 if any(columns) else 8
@@ -57,8 +59,8 @@ def grid_layout(
             if column:
                 layout[f"yaxis{number}"]["matches"] = f"y{axis_number(tier * len(columns))}"
     shape = (len(tiers), len(columns))
-    wide = _side_by_side(*shape) | _foot(names, note, width=_WIDE) | _menus_in_a_row(menus)
-    narrow = _stacked(*shape) | _foot(names, note, width=_NARROW) | _menus_in_a_column(menus)
+    wide = _side_by_side(*shape, panel) | _foot(names, note, width=_WIDE) | _menus_in_a_row(menus)
+    narrow = _stacked(*shape, panel) | _foot(names, note, width=_NARROW) | _menus_in_a_column(menus)
     for arrangement in (wide, narrow):
         arrangement["margin.t"] += headings
         arrangement["height"] += arrangement["margin.t"] + arrangement["margin.b"]
@@ -71,31 +73,31 @@ def axis_number(place: int) -> str:
     return str(place + 1) if place else ""
 
 
-def _side_by_side(tiers: int, columns: int) -> dict[str, Any]:
-    height = tiers * _PANEL + (tiers - 1) * _GAP
+def _side_by_side(tiers: int, columns: int, panel: int) -> dict[str, Any]:
+    height = tiers * panel + (tiers - 1) * _GAP
     gap = 0.03
     width = (1 - gap * (columns - 1)) / columns
     change: dict[str, Any] = {"height": height, "margin.l": 64, "margin.r": 16}
     for place in range(tiers * columns):
         tier, column = divmod(place, columns)
-        upper = 1 - tier * (_PANEL + _GAP) / height
+        upper = 1 - tier * (panel + _GAP) / height
         left = column * (width + gap)
         number = axis_number(place)
         change[f"xaxis{number}.domain"] = [left, min(1.0, left + width)]
-        change[f"yaxis{number}.domain"] = [max(0.0, upper - _PANEL / height), upper]
+        change[f"yaxis{number}.domain"] = [max(0.0, upper - panel / height), upper]
         change[f"yaxis{number}.showticklabels"] = column == 0
     return change
 
 
-def _stacked(tiers: int, columns: int) -> dict[str, Any]:
+def _stacked(tiers: int, columns: int, panel: int) -> dict[str, Any]:
     count = tiers * columns
-    height = count * _PANEL + (count - 1) * _GAP
+    height = count * panel + (count - 1) * _GAP
     change: dict[str, Any] = {"height": height, "margin.l": 56, "margin.r": 8}
     for place in range(count):
-        upper = 1 - place * (_PANEL + _GAP) / height
+        upper = 1 - place * (panel + _GAP) / height
         number = axis_number(place)
         change[f"xaxis{number}.domain"] = [0.0, 1.0]
-        change[f"yaxis{number}.domain"] = [max(0.0, upper - _PANEL / height), upper]
+        change[f"yaxis{number}.domain"] = [max(0.0, upper - panel / height), upper]
         change[f"yaxis{number}.showticklabels"] = True
     return change
 

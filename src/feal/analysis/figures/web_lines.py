@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from feal.analysis.figures.contract import Rows
 from feal.analysis.figures.lines import X_TITLES, Line, lines, panel_title, panels, x_ticks
-from feal.analysis.figures.style import SYMBOLS, Look, in_words, looks, seeds_note, translucent, whom, with_unit
+from feal.analysis.figures.style import (
+    SYMBOLS,
+    Look,
+    in_words,
+    looks,
+    seeds,
+    seeds_note,
+    translucent,
+    whom,
+    with_unit,
+)
 from feal.analysis.figures.web_grid import axis_number, grid_layout
 
 if TYPE_CHECKING:
@@ -26,12 +36,15 @@ def web_lines(
     title: Callable[[str], str] = with_unit,
     styles: Mapping[str, Look] | None = None,
     about: str = "",
+    note: str | None = None,
     shares: bool = False,
+    hover: Callable[[dict[str, Any]], str] | None = None,
 ) -> Web:
     """Lines for the web: a row of panels for each of the `tiers` (figures), or one row and a menu of figures.
 
     `styles` are the looks of the series in the order of drawing, those of strategies by default; `about` begins
-    the note at the legend; `shares` have axes from 0 on.
+    the note at the legend, and `note` is all of it; `shares` have axes from 0 on; `hover` is what is told of a
+    row.
     """
     from plotly.graph_objects import Figure
 
@@ -40,6 +53,7 @@ def web_lines(
     tiers = [tier for tier in tiers if tier in metrics]
     styles = styles or looks(row["series"] for row in rows)
     columns = panels(rows)
+    rows = [{**row, "hover": (hover or _hover)(row) if row["value"] is not None else ""} for row in rows]
     drawn = lines(rows, x=x, order=styles)
     # Bands below all lines; many of them are paler, or they would hide each other.
     opacity = 0.14 if len(styles) <= 4 else 0.07
@@ -63,7 +77,7 @@ def web_lines(
         columns=[panel_title(panel) for panel in columns],
         x_title=X_TITLES[x],
         names=styles,
-        note=about + seeds_note(rows),
+        note=about + seeds_note(rows) if note is None else note,
         menus=menus,
         ticks=x_ticks(rows, x),
         from_zero=shares,
@@ -116,7 +130,7 @@ def _body(line: Line, over: str, x: str) -> dict[str, list[Any]]:
     return {
         "x": [row[x] for row in points],
         "y": [row["value"] for row in points],
-        "customdata": [_hover(row) for row in points],
+        "customdata": [row["hover"] for row in points],
     }
 
 
@@ -130,10 +144,9 @@ def _band(line: Line, over: str, x: str) -> dict[str, list[Any]]:
 
 
 def _hover(row: dict[str, Any]) -> str:
-    seeds = f"{row['n']} seeds" if row["n"] > 1 else "one seed"
     interval = f"<br>95 % interval {row['low']:.4g} to {row['high']:.4g}" if row["low"] is not None else ""
     return (
-        f"<b>{row['arm']}</b><br>{in_words(row['metric'])} {row['value']:.4f} ({seeds}){interval}"
+        f"<b>{row['arm']}</b><br>{in_words(row['metric'])} {row['value']:.4f} ({seeds(row['n'])}){interval}"
         f"<br>{whom(row['over'])}<br>round {row['round']}, {row['labels']:.4g} labels per site"
     )
 

@@ -27,6 +27,7 @@ class ZeroEvidence:
         "a class that stays near 1 is dead: the model never speaks for it."
     )
     section: ClassVar[str] = "uncertainty"
+    needs: ClassVar[str] = "a finished round of runs whose sites have a test part"
 
     @staticmethod
     def data(runs: Sequence[Run]) -> Rows:

@@ -1,0 +1,67 @@
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feal.analysis.figures import FIGURES
+from feal.analysis.runs import read_runs
+from tests.records import record, run
+from tests.runs import labels
+
+YIELD = FIGURES.get("yield")
+
+
+def chosen(folder: Path) -> np.ndarray:
+    """Labels by class that were asked for in the second round, counted in the sites' own files."""
+    counts = np.zeros(5)
+    for site in (folder / "sites").iterdir():
+        for _, asked, _, _, _, label, *_ in labels(site / "site.sqlite"):
+            counts[label] += asked == 2
+    return counts
+
+
+def test_yield_is_counted_after_the_first_round_and_held_against_random(sweep: Path) -> None:
+    runs = read_runs([sweep])
+    rows = YIELD.data(runs)
+    names = runs[0].classes
+    random = [chosen(sweep / f"random-{seed}") for seed in (0, 1)]
+    entropy = chosen(sweep / "entropy-0")
+    assert {row["round"] for row in rows} == {2}
+    for row in rows:
+        place = names.index(row["class"])
+        if row["arm"] == "random":
+            assert (row["value"], row["n"]) == (np.mean([counts[place] for counts in random]), 2)
+            assert row["ratio"] == (1.0 if row["value"] else None)
+        else:
+            # Held against the same seed alone.
+            assert (row["value"], row["random"]) == (entropy[place], random[0][place])
+            assert row["ratio"] == (pytest.approx(entropy[place] / random[0][place]) if random[0][place] else None)
+            assert row["share"] == pytest.approx(entropy[place] / entropy.sum())
+
+
+def test_the_rarest_class_is_on_top_and_both_forms_carry_the_ratios(sweep: Path) -> None:
+    rows = YIELD.data(read_runs([sweep]))
+    counts = [row["value"] for row in rows if row["arm"] == "random"]
+    assert counts == sorted(counts)
+    ratios = [row["ratio"] for row in rows if row["arm"] == "entropy local" and row["ratio"] is not None]
+    [trace] = YIELD.web(rows).data
+    assert (trace.name, list(trace.x)) == ("entropy local", ratios)
+    assert list(trace.y) == sorted(trace.y, reverse=True)
+    [axes] = YIELD.printed(rows).axes
+    assert axes.collections[0].get_offsets()[:, 0].tolist() == pytest.approx(ratios)
+
+
+def test_without_random_shares_are_shown(sweep: Path) -> None:
+    rows = YIELD.data(read_runs([sweep / "entropy-0"]))
+    assert {row["ratio"] for row in rows} == {None}
+    web = YIELD.web(rows)
+    assert list(web.data[0].x) == [row["share"] for row in rows]
+    assert web.layout.xaxis.title.text == "Share of the labels found"
+
+
+def test_without_the_sites_folders_or_a_second_round_there_is_nothing(sweep: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(sweep / "entropy-0", tmp_path / "copy")
+    shutil.rmtree(copy / "sites")
+    assert YIELD.data(read_runs([copy])) == []
+    assert YIELD.data([run("random", [record(1)])]) == []
