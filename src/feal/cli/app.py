@@ -1,4 +1,4 @@
-"""`feal`: run, resume, sweep, compare, report, watch, show, labels, predict, export, list, data, deploy."""
+"""`feal`: its commands, each in a module of its own; run `feal --help` for all of them."""
 
 from __future__ import annotations
 
@@ -211,6 +211,31 @@ def report(
     from feal.cli.reporting import write_report
 
     write_report(folders, out=out, pictures=pictures)
+
+
+@app.command(
+    epilog="Examples: `feal figure` · `feal figure curves runs -o curves.pdf` · "
+    "`feal figure curves runs -o hd95.svg --where metric=hd95 --where over=mean` · "
+    "`feal figure cost runs -o cost.csv`"
+)
+def figure(
+    name: Annotated[str | None, typer.Argument(help="Which one; all are listed without it.")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(help="Run directories, or folders of them.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A .pdf, .svg or .png file; a .csv file for its numbers.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only these of its numbers; see the .csv file."),
+    ] = None,
+) -> None:
+    """Draw a figure of runs for a publication, or write its numbers."""
+    from feal.cli.figures import draw_figure, list_figures
+
+    if name is None:
+        list_figures()
+    else:
+        draw_figure(name, folders or [], out=out, where=where or [])
 
 
 @app.command(epilog="Examples: `feal watch runs` · `feal watch runs/demo-feal-0 --port 8100`")
