@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from feal.errors import FealError
 from feal.experiment import Result, resume, start
@@ -59,7 +60,7 @@ def test_a_site_that_fails_is_left_out_and_catches_up(consortium: Consortium, tm
         ("hanging", "train", 1, 2),
     )
     settings = settings_for(
-        consortium, quorum=2, communication_rounds=3, round_timeout=40.0, **{"deployment.patience": 5.0}
+        consortium, quorum=2, communication_rounds=3, round_timeout=30.0, **{"deployment.patience": 5.0}
     )
     watcher = Absence(consortium)
     result = start(settings, out=tmp_path / "run", watcher=watcher)
@@ -69,7 +70,7 @@ def test_a_site_that_fails_is_left_out_and_catches_up(consortium: Consortium, tm
     reasons = [event["reason"] for event in events(result.folder, "left_out")]
     assert "not finite" in reasons[0]
     assert "another shape" in reasons[1]
-    assert reasons[2] == "Site birch did not answer within 40 s (round_timeout)."
+    assert reasons[2] == "Site birch did not answer within 30 s (round_timeout)."
     assert reasons[3] == "Site birch is not connected to the coordinator: start `feal deploy site` there."
     assert left_out[3] == ("close_round", 1, 0)
     assert any("Left out: Site birch sent weights that are not finite" in note for note in watcher.notes)
@@ -168,7 +169,7 @@ def test_strangers_are_refused_and_change_nothing(consortium: Consortium) -> Non
         httpx.get(f"http://127.0.0.1:{consortium.port}/health")
     authority = str(consortium.coordinator / "certificates" / "authority.crt")
     for call in ("control/register-node", "control/start-run", "control/list-nodes", "runtime/acquire-task"):
-        headers = {"content-type": "application/x-protobuf"}
+        headers = {"content-type": PROTOBUF_MEDIA_TYPE, "accept": PROTOBUF_MEDIA_TYPE}
         reply = httpx.post(f"https://127.0.0.1:{consortium.port}/v1/{call}", headers=headers, verify=authority)
         assert reply.status_code in (401, 403), (call, reply.status_code)
     assert [process.ended() for process in others] == [2, 2]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -27,6 +28,7 @@ REFUSED_SECONDS = 45.0
 """Longer than the coordinator takes a SuperNode that was killed for being there still."""
 END_SECONDS = 8.0
 SEVERAL_MEGABYTES = 20 * 2**20
+SOME_LINES = 4000
 
 Say = Callable[[str], None]
 
@@ -53,8 +55,9 @@ def serve(place: SitePlace, *, insecure: bool, say: Say, hand: Sequence[str] = C
         stack.enter_context(locked(place.state))
         log = stack.enter_context(_log(place.state / "logs" / "site.log"))
         own = Hand(place.settings.name, data=place.data, state=place.state, log=log, command=hand)
-        stack.enter_context(closing(own)).ready()
+        stack.enter_context(closing(own))
         node = stack.enter_context(closing(_Node(place, insecure=insecure, say=say)))
+        own.ready()
         while True:
             node.attend()
             with suppress(
@@ -99,7 +102,8 @@ class _Node:
         elif "Connection attempt failed" in text:
             self._tell(f"The coordinator at {coordinator} does not answer: trying again until it does.")
         if self._process is not None and self._process.poll() is not None:
-            self._judge(text + self._news())
+            self._news()
+            self._judge(self._last)
             self.close()
             time.sleep(AGAIN_SECONDS)
             self._start()
@@ -119,6 +123,7 @@ class _Node:
             self._process = None
 
     def _start(self) -> None:
+        self._last = ""
         self._port = _free_port()
         self._secret = secrets.token_hex(32)
         key = self._place.state / "supernode.key"
@@ -148,7 +153,9 @@ class _Node:
             file.seek(self._read)
             text = file.read()
         self._read += len(text)
-        return text.decode(errors="replace")
+        news = text.decode(errors="replace")
+        self._last = (self._last + news)[-SOME_LINES:]
+        return news
 
     def _tell(self, sentence: str) -> None:
         if sentence != self._said:
@@ -175,7 +182,7 @@ class _Node:
 
 
 @contextmanager
-def _log(path: Path) -> Iterator:  # type: ignore[type-arg]
+def _log(path: Path) -> Iterator[IO[bytes]]:
     """A log to add to; the one before it is kept once this one is long."""
     if path.exists() and path.stat().st_size > SEVERAL_MEGABYTES:
         path.replace(path.with_suffix(".old.log"))

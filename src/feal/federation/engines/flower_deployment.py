@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from feal.federation.engines.flower_link import Directory, Link, Node
 
-PAUSE = 0.25
+PAUSE = 0.3
+LOOK = 3.0
+"""How long it is taken for granted that sites that have a message are still there."""
 GRACE = 10.0
 """How much later than at the site its time is over here: Flower asks for messages every three seconds only."""
 RUN = "deployment.json"
@@ -65,6 +67,7 @@ class FlowerDeployment(Engine):
         self._directory: Directory | None = None
         self._link: Link | None = None
         self._away: dict[str, float] = {}
+        self._looked = 0.0
         self._seen = Seen(run=str(folder.parent.absolute()), sites={})
         self._names = self._named(settings.sites)
 
@@ -140,7 +143,10 @@ class FlowerDeployment(Engine):
         """Give the message to every site that is there and does not have it."""
         from feal.federation.engines.flower_client import question
 
+        if all(flight.node is not None for flight in flights) and time.monotonic() - self._looked < LOOK:
+            return
         nodes = link.nodes()
+        self._looked = time.monotonic()
         for flight in flights:
             node = nodes.get(flight.site)
             if node is None:
