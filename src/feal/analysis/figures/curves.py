@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from feal.analysis.figures.contract import FIGURES, Rows
 from feal.analysis.figures.lines import printed_lines
-from feal.analysis.figures.seeds import MEAN, POOLED, Figures, by_round
+from feal.analysis.figures.seeds import MEAN, POOLED, SHARE, Figures, by_round
 from feal.analysis.figures.web_lines import web_lines
 from feal.analysis.runs import Record, Run
 
@@ -33,7 +33,7 @@ class Curves:
     @staticmethod
     def data(runs: Sequence[Run]) -> Rows:
         """A row for each arm, metric, site (or pooled, or mean) and round."""
-        return by_round(runs, _metrics, within=(0.0, math.inf))
+        return by_round(runs, _metrics, within=_possible)
 
     @staticmethod
     def web(rows: Rows) -> Web:
@@ -52,3 +52,7 @@ def _metrics(record: Record) -> Figures:
         for metric, figures in record["metrics"].items()
         for over, value in {POOLED: figures["pooled"], MEAN: figures["mean"], **figures["sites"]}.items()
     }
+
+
+def _possible(metric: str) -> tuple[float, float]:
+    return (0.0, math.inf) if metric.startswith("hd95") else SHARE

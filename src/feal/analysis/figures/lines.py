@@ -52,6 +52,11 @@ class Line:
     """Whether it is one figure for all rounds."""
 
     @property
+    def arm(self) -> str:
+        """The series with its query model and all."""
+        return str(next(iter(self.points.values()))[0]["arm"])
+
+    @property
     def dash(self) -> Literal["solid", "dash", "dot"]:
         """Dotted where level, dashed where it has no query model while others have one."""
         return "dot" if self.level else "dash" if self.reference else "solid"

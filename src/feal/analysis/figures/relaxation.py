@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from feal.analysis.figures.contract import FIGURES, Rows
 from feal.analysis.figures.lines import printed_lines
-from feal.analysis.figures.seeds import POOLED, SHARE, Figures, by_round
+from feal.analysis.figures.seeds import POOLED, Figures, by_round, share
 from feal.analysis.figures.style import site_looks, whom
 from feal.analysis.figures.web_lines import web_lines
 from feal.analysis.runs import Record, Run
@@ -36,7 +36,7 @@ class Relaxation:
     @staticmethod
     def data(runs: Sequence[Run]) -> Rows:
         """A row for each arm, share, site (or all together) and round after which samples were chosen."""
-        return by_round([run for run in runs if _relaxes(run)], _shares, within=SHARE)
+        return by_round([run for run in runs if _relaxes(run)], _shares, within=share)
 
     @staticmethod
     def web(rows: Rows) -> Web:

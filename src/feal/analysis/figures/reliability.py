@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from feal.analysis.figures.contract import FIGURES, Rows
-from feal.analysis.figures.lines import lines, panels, printed_lines
+from feal.analysis.figures.lines import Line, lines, panels, printed_lines
 from feal.analysis.figures.seeds import series_of
 from feal.analysis.figures.style import FAINT, looks, seeds
 from feal.analysis.figures.web_grid import axis_number
-from feal.analysis.figures.web_lines import web_lines
+from feal.analysis.figures.web_lines import Hover, web_lines
 from feal.analysis.runs import Run, arms
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Reliability:
     def web(rows: Rows) -> Web:
         """Panels by query model; a menu chooses the round."""
         drawn = _drawn(rows)
-        figure = web_lines(drawn, x="confidence", title=_title, note=_NOTE, hover=_hover)
+        figure = web_lines(drawn, x="confidence", title=_title, note=_NOTE, hover=_HOVER)
         for place in range(len(panels(rows))):
             number = axis_number(place)
             diagonal = {"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1, "layer": "below"}
@@ -168,10 +168,16 @@ def _title(metric: str) -> str:
     return f"Share of {metric}"
 
 
-def _hover(row: dict[str, Any]) -> str:
-    error = row["calibration_error"]
-    said = f"<br>expected calibration error {error:.4f}" if error is not None else ""
+def _template(line: Line) -> str:
     return (
-        f"<b>{row['arm']}</b>, round {row['round']}<br>{row['count']:,} predictions with probability "
-        f"{row['confidence']:.3f}<br>right {row['value']:.3f}{said}<br>{seeds(row['n'])}"
+        f"<b>{line.arm}</b><br>right %{{y:.3f}} of %{{customdata[0]}} predictions<br>with probability %{{x:.3f}}"
+        "<br>expected calibration error %{customdata[1]} (%{customdata[2]})"
     )
+
+
+def _told(row: dict[str, Any]) -> list[Any]:
+    error = row["calibration_error"]
+    return [row["count"], "none" if error is None else round(error, 4), seeds(row["n"])]
+
+
+_HOVER = Hover(template=_template, told=_told)

@@ -43,11 +43,17 @@ def estimate(values: Iterable[float | None], *, within: tuple[float, float] = AN
     return {"value": float(mean), "sd": float(deviation), "low": low, "high": high, "n": len(known)}
 
 
-def by_round(runs: Sequence[Run], read: Callable[[Record], Figures], *, within: tuple[float, float] = ANY) -> Rows:
+def by_round(
+    runs: Sequence[Run],
+    read: Callable[[Record], Figures],
+    *,
+    within: Callable[[str], tuple[float, float]] | None = None,
+) -> Rows:
     """A row for each arm, figure, whom it is of, and round: the estimate over seeds.
 
     `labels` are those of a site (on average, where the row is of all sites) that the round was trained on;
-    `series` is the arm's name without its query model, so that a strategy is one thing in every panel.
+    `series` is the arm's name without its query model, so that a strategy is one thing in every panel. `within`
+    says where a figure can lie.
 
     Raises:
         FealError: a seed twice in one arm.
@@ -62,7 +68,7 @@ def by_round(runs: Sequence[Run], read: Callable[[Record], Figures], *, within: 
                     "over": over,
                     "round": number,
                     "labels": mean_and_deviation([_labels(record, over) for record, _ in records])[0].item(),
-                    **estimate((value for _, value in records), within=within),
+                    **estimate((value for _, value in records), within=within(metric) if within else ANY),
                 }
             )
     return rows if any(row["n"] for row in rows) else []
@@ -73,6 +79,12 @@ def series_of(arm: str, run: Run) -> dict[str, Any]:
     strategy, query_model = run.settings.strategy, run.settings.query_model
     series = arm.replace(f" {query_model}", "", 1) if query_model else arm
     return {"arm": arm, "series": series, "strategy": short_name(strategy), "query_model": query_model}
+
+
+def share(metric: str) -> tuple[float, float]:
+    """Where a share can lie, whichever it is."""
+    del metric
+    return SHARE
 
 
 def diagnosed(record: Record) -> dict[str, Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 Trace = dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hover:
+    """What is told of a point: words that all points of a line share, and what is its own in them."""
+
+    template: Callable[[Line], str]
+    """Plotly's template, in which %{customdata[0]} is the first of `told`."""
+    told: Callable[[dict[str, Any]], list[Any]]
+
+
 def web_lines(
     rows: Rows,
     *,
@@ -38,13 +48,13 @@ def web_lines(
     about: str = "",
     note: str | None = None,
     shares: bool = False,
-    hover: Callable[[dict[str, Any]], str] | None = None,
+    hover: Hover | None = None,
 ) -> Web:
     """Lines for the web: a row of panels for each of the `tiers` (figures), or one row and a menu of figures.
 
     `styles` are the looks of the series in the order of drawing, those of strategies by default; `about` begins
-    the note at the legend, and `note` is all of it; `shares` have axes from 0 on; `hover` is what is told of a
-    row.
+    the note at the legend, and `note` is all of it; `shares` have axes from 0 on; `hover` is what is told of
+    a point.
     """
     from plotly.graph_objects import Figure
 
@@ -53,7 +63,8 @@ def web_lines(
     tiers = [tier for tier in tiers if tier in metrics]
     styles = styles or looks(row["series"] for row in rows)
     columns = panels(rows)
-    rows = [{**row, "hover": (hover or _hover)(row) if row["value"] is not None else ""} for row in rows]
+    hover = hover or _HOVER
+    rows = [{**row, "told": hover.told(row) if row["value"] is not None else []} for row in rows]
     drawn = lines(rows, x=x, order=styles)
     # Bands below all lines; many of them are paler, or they would hide each other.
     opacity = 0.14 if len(styles) <= 4 else 0.07
@@ -63,6 +74,7 @@ def web_lines(
         shared = _shared(line, place)
         bands.append(shared | _band_look(styles[line.series], opacity) | _band(line, overs[0], x))
         bodies.append(shared | _body_look(line, styles[line.series]) | _body(line, overs[0], x))
+        bodies[-1]["hovertemplate"] = hover.template(line) + "<extra></extra>"
     _list_once(bodies, by_metric=not tiers)
     traces = [*bands, *bodies]
     menus = []
@@ -112,7 +124,6 @@ def _body_look(line: Line, look: Look) -> Trace:
         "mode": "lines" if line.level else "lines+markers",
         "line": {"color": look.colour, "width": 2, "dash": line.dash},
         "marker": {"size": 6, "symbol": SYMBOLS[look.marker], "color": look.colour},
-        "hovertemplate": "%{customdata}<extra></extra>",
     }
 
 
@@ -130,7 +141,7 @@ def _body(line: Line, over: str, x: str) -> dict[str, list[Any]]:
     return {
         "x": [row[x] for row in points],
         "y": [row["value"] for row in points],
-        "customdata": [row["hover"] for row in points],
+        "customdata": [row["told"] for row in points],
     }
 
 
@@ -138,17 +149,26 @@ def _band(line: Line, over: str, x: str) -> dict[str, list[Any]]:
     sure = [row for row in line.points.get(over, []) if row["low"] is not None]
     return {
         "x": [row[x] for row in [*sure, *reversed(sure)]],
-        "y": [row["high"] for row in sure] + [row["low"] for row in reversed(sure)],
+        "y": [
+            round(value, 6) for value in [*(row["high"] for row in sure), *(row["low"] for row in reversed(sure))]
+        ],
         "customdata": [],
     }
 
 
-def _hover(row: dict[str, Any]) -> str:
-    interval = f"<br>95 % interval {row['low']:.4g} to {row['high']:.4g}" if row["low"] is not None else ""
+def _template(line: Line) -> str:
     return (
-        f"<b>{row['arm']}</b><br>{in_words(row['metric'])} {row['value']:.4f} ({seeds(row['n'])}){interval}"
-        f"<br>{whom(row['over'])}<br>round {row['round']}, {row['labels']:.4g} labels per site"
+        f"<b>{line.arm}</b><br>{in_words(line.metric)} %{{y:.4f}}<br>%{{customdata[0]}}"
+        "<br>round %{customdata[1]}, %{customdata[2]} labels per site"
     )
+
+
+def _told(row: dict[str, Any]) -> list[Any]:
+    interval = f", 95 % interval {row['low']:.4g} to {row['high']:.4g}" if row["low"] is not None else ""
+    return [seeds(row["n"]) + interval, row["round"], round(row["labels"], 2)]
+
+
+_HOVER = Hover(template=_template, told=_told)
 
 
 def _figure_button(metric: str, traces: Sequence[Trace], title: Callable[[str], str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from feal.analysis.figures.contract import FIGURES, Rows
 from feal.analysis.figures.lines import printed_lines
-from feal.analysis.figures.seeds import SHARE, Figures, by_round, diagnosed
+from feal.analysis.figures.seeds import Figures, by_round, diagnosed, share
 from feal.analysis.figures.web_lines import web_lines
 from feal.analysis.runs import Record, Run
 
@@ -36,7 +36,7 @@ class ZeroEvidence:
             return []
         what = "pixels" if runs[0].task == "segmentation" else "samples"
         names = [f"{what} without evidence", *(f"{what} without evidence for {name}" for name in runs[0].classes)]
-        return by_round(runs, lambda record: _shares(record, names), within=SHARE)
+        return by_round(runs, lambda record: _shares(record, names), within=share)
 
     @staticmethod
     def web(rows: Rows) -> Web:
