@@ -48,7 +48,10 @@ class Yield:
             for number in rounds
             for arm, by_round in found.items()
             for row in _rows(
-                series_of(arm, first[arm]),
+                {
+                    **series_of(arm, first[arm]),
+                    "unit": "pixels" if first[arm].task == "segmentation" else "labels",
+                },
                 number,
                 by_round.get(number, {}),
                 found[against].get(number, {}) if against is not None else {},
@@ -118,7 +121,8 @@ def _line(rows: Rows) -> float | None:
 
 
 def _x_title(rows: Rows) -> str:
-    return "Labels found (random = 1)" if _line(rows) else "Share of the labels found"
+    unit = rows[0]["unit"]
+    return f"{unit.capitalize()} found (random = 1)" if _line(rows) else f"Share of the {unit} found"
 
 
 def _drawn(rows: Rows) -> Rows:
@@ -146,6 +150,6 @@ def _hover(row: dict[str, Any]) -> str:
     ratio = f", so {row['ratio']:.2f} times as many" if row["ratio"] is not None else ""
     interval = f" (95 % interval {row['low']:.4g} to {row['high']:.4g})" if row["low"] is not None else ""
     return (
-        f"<b>{row['arm']}</b>, {row['class']}<br>{row['value']:.4g} labels since round 1{interval}, "
+        f"<b>{row['arm']}</b>, {row['class']}<br>{row['value']:.4g} {row['unit']} since round 1{interval}, "
         f"{row['share']:.1%} of its own{against}{ratio}<br>{seeds(row['n'])}"
     )
