@@ -1,4 +1,5 @@
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -98,7 +99,8 @@ def test_what_comes_from_runs_is_never_markup(run: Run, only: object) -> None:
     assert EVIL not in page
     assert "&lt;script&gt;" in page
     data = re.search(r'id="figures">(.*?)</script>', page, flags=re.DOTALL)[1]
-    assert json.loads(data)["own"]["data"][0]["x"] == [EVIL]
+    packed = base64.b64decode(json.loads(data)["own"]["packed"])
+    assert json.loads(gzip.decompress(packed))["data"][0]["x"] == [EVIL]
 
 
 def test_only_the_scripts_of_the_page_may_run_and_nothing_may_be_fetched(run: Run) -> None:
@@ -121,7 +123,7 @@ def test_only_the_scripts_of_the_page_may_run_and_nothing_may_be_fetched(run: Ru
     ("figure", "why"),
     [
         (Unwilling, "Not shown: These runs kept no diagnostics: run"),
-        (Nothing, "Not shown: these runs hold nothing"),
+        (Nothing, "Not shown: the runs&#39; records hold nothing"),
     ],
 )
 def test_a_figure_that_cannot_be_shown_says_why(run: Run, only: object, figure: type, why: str) -> None:

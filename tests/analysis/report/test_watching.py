@@ -84,7 +84,7 @@ def test_an_empty_folder_fills_a_run_goes_on_and_the_folder_vanishes(finished: P
         copied(finished, place / "run")
         _until(lambda: "no run is finished" not in str(_contents(port)["html"]))
         found = _contents(port)
-        assert found["figures"]["curves"]["data"]
+        assert found["figures"]["curves"]["packed"]
         assert json.loads(_get(port, "/progress.json")[1])["version"] == found["version"]
         shutil.rmtree(place)
         _until(lambda: "is gone" in json.loads(_get(port, "/progress.json")[1])["where"])

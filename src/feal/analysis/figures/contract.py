@@ -43,3 +43,18 @@ class Figure(Protocol):
 
 
 FIGURES: Registry[type[Figure]] = Registry("figure")
+
+
+def data_of(figure: type[Figure], runs: Sequence[Run], *, pictures: bool = False) -> Rows:
+    """A figure's data; one of patients' pictures has none unless they are asked for.
+
+    Such a figure says `shows_patients = True`, and its `data` takes `pictures`, which is false unless given.
+    """
+    data: Any = figure.data
+    rows: Rows = data(runs, pictures=pictures) if shows_patients(figure) else data(runs)
+    return rows
+
+
+def shows_patients(figure: type[Figure]) -> bool:
+    """Whether a figure is of patients' pictures."""
+    return bool(getattr(figure, "shows_patients", False))

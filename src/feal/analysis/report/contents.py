@@ -10,8 +10,10 @@ from typing import Any
 from feal.analysis.arms import arms_of
 from feal.analysis.by_round import by_round
 from feal.analysis.figures import FIGURES
+from feal.analysis.figures.contract import data_of
 from feal.analysis.grids import Grid
 from feal.analysis.report.answer import Answer, answer
+from feal.analysis.report.missing import why_missing
 from feal.analysis.report.pictures import Gallery, gallery
 from feal.analysis.report.reproduction import Reproduction, reproduction
 from feal.analysis.runs import Run, arms
@@ -108,7 +110,7 @@ def contents(runs: Sequence[Run], *, pictures: bool = False) -> Contents:
     answered = answer(runs)
     first = runs[0]
     sites = sorted({site for run in runs for site in run.sites})
-    drawn = [(FIGURES.get(name).section, _shown(name, runs)) for name in FIGURES.names()]
+    drawn = [(FIGURES.get(name).section, _shown(name, runs, pictures=pictures)) for name in FIGURES.names()]
     return Contents(
         title=f"{first.settings.dataset}: {_counted(len(named), 'way')} to choose what is labelled",
         about=f"{_counted(len(runs), 'run')} of {first.task} with {first.settings.model} at "
@@ -131,15 +133,15 @@ def contents(runs: Sequence[Run], *, pictures: bool = False) -> Contents:
     )
 
 
-def _shown(name: str, runs: Sequence[Run]) -> Shown:
+def _shown(name: str, runs: Sequence[Run], *, pictures: bool) -> Shown:
     figure = FIGURES.get(name)
     known: dict[str, Any] = {"name": name, "title": figure.title, "reading": figure.reading}
     try:
-        rows = figure.data(runs)
+        rows = data_of(figure, runs, pictures=pictures)
     except FealError as error:
         return Shown(**known, drawing=None, why=str(error))
     if not rows:
-        return Shown(**known, drawing=None, why="these runs hold nothing for it.")
+        return Shown(**known, drawing=None, why=why_missing(name, figure, runs, pictures=pictures))
     web = figure.web(rows)
     return Shown(**known, drawing=web.to_json(validate=False), height=int(web.layout.height or HEIGHT))
 

@@ -88,9 +88,26 @@ const report = (() => {
     return Plotly[button.method](place, ...structuredClone(button.args));
   }
 
+  // Unpacked when it is drawn, and kept: a page of many figures opens as fast as one of few.
+  async function unpacked(name) {
+    const entry = drawings[name];
+    if (entry && !entry.layout) {
+      const bytes = Uint8Array.from(atob(entry.packed), (letter) => letter.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+      Object.assign(entry, await new Response(stream).json());
+    }
+    return entry;
+  }
+
   async function draw(place) {
-    const drawing = drawings[place.dataset.figure];
-    if (!drawing) return;
+    const stamp = drawings[place.dataset.figure]?.stamp;
+    if (!stamp) return;
+    place.dataset.drawn = stamp;
+    const drawing = await unpacked(place.dataset.figure);
+    if (drawing?.stamp === stamp) await show(place, drawing);
+  }
+
+  async function show(place, drawing) {
     place.dataset.drawn = drawing.stamp;
     const chosen = menus(place, drawing);
     const layout = changed(drawing.layout, arrangement(drawing.layout, place));
@@ -106,7 +123,7 @@ const report = (() => {
 
   window.addEventListener("resize", () => document.querySelectorAll(".plot[data-drawn]").forEach((place) => {
     const narrow = String(place.clientWidth < NARROW);
-    if (!place.clientWidth || place.dataset.narrow === narrow) return;
+    if (!place.clientWidth || !place.dataset.narrow || place.dataset.narrow === narrow) return;
     place.dataset.narrow = narrow;
     Plotly.relayout(place, arrangement(drawings[place.dataset.figure].layout, place));
   }));
@@ -125,19 +142,29 @@ const report = (() => {
     document.querySelectorAll(".plot").forEach((place) => sight.observe(place));
   }
 
-  // On paper there are no tabs: all panels are shown, so all figures must be drawn, as wide as the sheet.
+  // On paper there are no tabs: all panels are shown, so all figures must be drawn, as wide as the sheet. Printing
+  // does not wait, so what is packed is unpacked while the reader reads.
+  const PAPER = 660;
+  let before;
   window.addEventListener("beforeprint", () => {
+    before = selected();
     tabs().forEach((tab) => { panel(tab).hidden = false; });
     document.querySelectorAll(".plot").forEach((place) => {
-      if (place.dataset.drawn === undefined) draw(place);
-      Plotly.relayout(place, { width: Math.min(place.clientWidth || 660, 660) });
+      const drawing = drawings[place.dataset.figure];
+      if (place.dataset.narrow === undefined && drawing?.layout) show(place, drawing);
+      if (place.dataset.narrow !== undefined) Plotly.relayout(place, { width: Math.min(place.clientWidth || PAPER, PAPER) });
     });
   });
   window.addEventListener("afterprint", () => {
-    document.querySelectorAll(".plot").forEach((place) => Plotly.relayout(place, { width: null, autosize: true }));
-    const tab = selected();
-    if (tab) select(tab, { remember: false });
+    document.querySelectorAll(".plot[data-narrow]").forEach((place) => {
+      Plotly.relayout(place, { width: null, autosize: true });
+    });
+    if (before) select(before, { remember: false });
   });
+  window.addEventListener("load", () => setTimeout(async () => {
+    for (const name of Object.keys(drawings)) await unpacked(name);
+    document.body.dataset.ready = "true";
+  }, 500));
 
   // New contents in the place of the old: what the reader opened, chose and zoomed stays, and so does the place.
   function renew(html, figures) {
@@ -145,7 +172,11 @@ const report = (() => {
     const fresh = new DOMParser().parseFromString(html, "text/html").body;
     const chosen = selected()?.getAttribute("aria-controls");
     const focused = document.activeElement?.id;
-    const top = window.scrollY;
+    const anchor = [...main.querySelectorAll("figure[id], details[id]")].find(
+      (part) => part.offsetParent !== null && part.getBoundingClientRect().bottom > 0,
+    );
+    const top = anchor?.getBoundingClientRect().top;
+    const scrolled = window.scrollY;
     for (const open of main.querySelectorAll("details[id]")) {
       const same = fresh.querySelector(`#${CSS.escape(open.id)}`);
       if (same) same.open = open.open;
@@ -160,7 +191,9 @@ const report = (() => {
     if (tab) select(tab, { remember: false });
     begin();
     main.style.minHeight = "";
-    window.scrollTo({ top, behavior: "instant" });
+    const there = scrolled && anchor && document.getElementById(anchor.id);
+    const by = there ? there.getBoundingClientRect().top - top : scrolled - window.scrollY;
+    window.scrollBy({ top: by, behavior: "instant" });
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   }
 
