@@ -47,6 +47,7 @@ KEY = """#!/bin/sh
 set -eu
 umask 077
 cd "$(dirname "$0")"
+test ! -e node.key || {{ echo "There is a key already: remove node.key to make a new one." >&2; exit 2; }}
 ssh-keygen -q -t ecdsa -b 384 -N "" -C {name} -f node.key
 echo "Send node.key.pub to the coordinator, which puts it at keys/{name}.pub."
 """

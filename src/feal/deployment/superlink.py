@@ -12,7 +12,7 @@ import logging.config
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from flwr.common.constant import (
 )
 from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.auth.typing import AccountInfo
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NodeStatus
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
 from flwr.superlink.auth_plugin.noop_auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
@@ -86,20 +87,28 @@ def serve(place: CoordinatorPlace, *, insecure: bool, ready: Callable[[str], Non
             place.running.unlink(missing_ok=True)
 
 
-def register(state: LinkState, keys: dict[str, bytes]) -> None:
-    """Have the SuperLink know these keys by these names, and no others."""
-    known = {node.name: node for node in state.get_node_info() if node.status != "unregistered"}
+def register(state: LinkState, keys: Mapping[str, bytes]) -> None:
+    """Have the SuperLink know these keys by these names, and no others.
+
+    Raises:
+        FealError: a key of two sites, or one that Flower would not take again; then nothing is changed.
+    """
+    nodes = list(state.get_node_info())
+    known = {node.name: node for node in nodes if node.status != NodeStatus.UNREGISTERED}
+    for name, key in keys.items():
+        # Flower never takes a key again that was removed once, nor gives one another name.
+        others = [node for node in nodes if node.public_key == key and node is not known.get(name)]
+        if others or list(keys.values()).count(key) > 1:
+            raise FealError(
+                f"The key of site {name} is another site's, or one that was removed before: "
+                "have the site make a new one with make-key.sh."
+            )
     for name, node in known.items():
         if keys.get(name) != node.public_key:
             state.delete_node(owner_aid=node.owner_aid, node_id=node.node_id)
     for name, key in keys.items():
         if name not in known or known[name].public_key != key:
-            try:
-                state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
-            except ValueError as error:
-                raise FealError(
-                    f"The key of site {name} is another site's, too: every site makes its own."
-                ) from error
+            state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
 
 
 def public_key(path: Path) -> bytes:
@@ -185,7 +194,7 @@ def _config(place: CoordinatorPlace, secret: str, certificates: Sequence[str]) -
         ssl_ca_certfile=authority,
         ssl_certfile=certificate,
         ssl_keyfile=key,
-        database=str(place.state / "superlink.sqlite"),
+        database=str(place.state / "superlink.sqlite") if certificates else FLWR_IN_MEMORY_DB_NAME,
         isolation=ISOLATION_MODE_PROCESS,
         runtime_dependency_install=False,
     )

@@ -17,7 +17,7 @@ from feal.federation.deployed.handwork import READY, REPLY
 from feal.federation.engines.contract import Lost, out_of_time
 
 COMMAND = (sys.executable, "-m", "feal.federation.deployed.handwork")
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 
 
 class Hand:
