@@ -129,7 +129,7 @@ def test_places_without_runs_or_with_different_ones(
 def test_a_narrow_screen_gets_the_table_in_parts(
     sweep: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("feal.cli.compare.WIDTH", 60)
+    monkeypatch.setattr("feal.cli.grids.WIDTH", 60)
     lines = command("compare", sweep).out.splitlines()
     assert [line.split() for line in lines if "entropy" in line][:2] == [
         ["entropy", "local", "0.250", "±", "0.071", "0.350", "±", "0.071¹"],

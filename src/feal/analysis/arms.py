@@ -52,11 +52,15 @@ class Arm:
         """Whether any of its runs is finished."""
         return any(run.status == "finished" for run in self.runs)
 
+    @property
+    def counted(self) -> tuple[Run, ...]:
+        """Its finished runs; what there is where none is finished."""
+        return tuple(run for run in self.runs if run.status == "finished" or not self.finished)
+
     @cached_property
     def curves(self) -> tuple[Curve, ...]:
-        """Curves of its finished runs; of what there is where none is finished."""
-        counted = [run for run in self.runs if run.status == "finished" or not self.finished]
-        return tuple(curve_of(run, arm=self.name) for run in counted)
+        """Curves of the runs that count."""
+        return tuple(curve_of(run, arm=self.name) for run in self.counted)
 
     @cached_property
     def whole(self) -> tuple[Curve, ...]:
