@@ -135,7 +135,7 @@ def test_data_show_writes_a_sheet_for_each_site(command: Command, tmp_path: Path
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["run"], ["resume"], ["show"], ["labels"], ["predict"], ["export"], ["list"], ["data"]]
+    [[], ["run"], ["resume"], ["show"], ["labels"], ["predict"], ["export"], ["list"], ["paper"], ["data"]]
     + [["data", what] for what in ("prepare", "check", "show")],
 )
 def test_help_has_examples_everywhere(command: Command, words: list[str]) -> None:

@@ -264,6 +264,43 @@ def list_(
     show_list(what, paper=paper)
 
 
+@app.command(
+    epilog="Examples: `feal paper` · `feal paper table-2` · `feal paper table-2 --runs runs/table-2` · "
+    "`feal paper table-6 --runs runs/mine runs/hers --format markdown`"
+)
+def paper(
+    name: Annotated[str | None, typer.Argument(help="A table or figure, such as table-2; all by default.")] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="--runs DIR...", hidden=True)] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--runs", metavar="DIR...", help="Run directories, or folders of them, to put beside it."),
+    ] = None,
+    over: Annotated[
+        Literal["mean", "pooled"],
+        typer.Option(help="Ours: the mean of the sites' figures, or of all test samples together."),
+    ] = "mean",
+    format_: Annotated[
+        Literal["table", "markdown", "csv"], typer.Option("--format", help="How to print it.")
+    ] = "table",
+) -> None:
+    """Show every table and figure of the paper, the commands that make it, its numbers, and ours beside them."""
+    if runs and name is not None:
+        from feal.cli.paper_runs import show_beside
+
+        show_beside(name, [*runs, *(more or [])], over=over, format=format_)
+        return
+    from feal.cli.paper import show_entries, show_entry
+
+    if runs:
+        raise FealError("--runs needs a table's name first: `feal paper table-2 --runs DIR`.")
+    if more:
+        raise FealError(f"'{more[0]}' is one word too many: run directories come after --runs.")
+    if name is None:
+        show_entries(format=format_)
+    else:
+        show_entry(name, format=format_)
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"feal {VERSION}")
