@@ -213,7 +213,7 @@ def test_class_counts_can_stay_at_home(tmp_path: Path) -> None:
 def test_the_state_says_what_the_images_are(whole: Result) -> None:
     facts = json.loads((whole.folder / "state.json").read_text())["facts"]
     assert len(facts.pop("classes")) == 5
-    assert facts == {"channels": 3, "height": 32, "width": 32, "dtype": "uint8"}
+    assert facts == {"channels": 3, "height": 32, "width": 32, "dtype": "uint8", "fitting": None}
 
 
 def test_without_diagnostics_nothing_is_kept_of_the_samples(tmp_path: Path) -> None:
