@@ -145,6 +145,20 @@ def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return dict(sorted(named.items()))
 
 
+def shown_arm(runs: Sequence[Run]) -> tuple[str, list[Run]]:
+    """The arm that figures of a single one show: feal's, or else one trained for evidence, or else the first."""
+    named = arms(runs)
+    return min(named.items(), key=lambda arm: (not _is_feal(arm[1][0]), not _is_evidential(arm[1][0]), arm[0]))
+
+
+def _is_feal(run: Run) -> bool:
+    return short_name(run.settings.strategy) == "feal" and _is_evidential(run)
+
+
+def _is_evidential(run: Run) -> bool:
+    return run.settings.loss == "evidential"
+
+
 def _below(place: Path) -> list[Path]:
     if RunFolder(place).config.exists():
         return [place]

@@ -1,6 +1,16 @@
 """Figures of runs, one file each; importing this package registers all of them."""
 
-from feal.analysis.figures import class_yield, cost, curves, relaxation, reliability, uncertainty, zero_evidence
+from feal.analysis.figures import (
+    class_yield,
+    cost,
+    curves,
+    relaxation,
+    reliability,
+    simplex_rounds,
+    simplex_strategies,
+    uncertainty,
+    zero_evidence,
+)
 from feal.analysis.figures.contract import FIGURES, Figure, Rows
 
 __all__ = [
@@ -12,6 +22,8 @@ __all__ = [
     "curves",
     "relaxation",
     "reliability",
+    "simplex_rounds",
+    "simplex_strategies",
     "uncertainty",
     "zero_evidence",
 ]
