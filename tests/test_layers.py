@@ -10,7 +10,8 @@ from tests.paths import PROJECT
 LAYERS = [
     {"cli", "testing", "__init__"},
     {"config"},
-    {"inference", "analysis"},
+    {"analysis"},
+    {"inference"},
     {"experiment"},
     {"federation"},
     {"deployment"},

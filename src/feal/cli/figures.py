@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from feal.analysis.figures import FIGURES, Rows
+from feal.analysis.figures import FIGURES, Rows, data_of
 from feal.analysis.figures.style import saved
 from feal.analysis.runs import read_runs
 from feal.analysis.tables import write_table
@@ -42,7 +42,7 @@ def draw_figure(name: str, places: Sequence[Path], *, out: Path | None, where: S
         raise FealError(
             f"{out} has no ending that says what to write: take .pdf, .svg, .png, or .csv for numbers."
         )
-    rows = _only(figure.data(read_runs(places)), where)
+    rows = _only(data_of(figure, read_runs(places), pictures=True), where)
     if not rows:
         needs = getattr(figure, "needs", "a finished round")
         raise FealError(

@@ -10,9 +10,10 @@ from feal.analysis.figures import (
     simplex_rounds,
     simplex_strategies,
     uncertainty,
+    uncertainty_maps,
     zero_evidence,
 )
-from feal.analysis.figures.contract import FIGURES, Figure, Rows
+from feal.analysis.figures.contract import FIGURES, Figure, Rows, data_of
 
 __all__ = [
     "FIGURES",
@@ -21,11 +22,13 @@ __all__ = [
     "class_yield",
     "cost",
     "curves",
+    "data_of",
     "energy",
     "relaxation",
     "reliability",
     "simplex_rounds",
     "simplex_strategies",
     "uncertainty",
+    "uncertainty_maps",
     "zero_evidence",
 ]

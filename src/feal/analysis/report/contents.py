@@ -9,8 +9,7 @@ from typing import Any
 
 from feal.analysis.arms import arms_of
 from feal.analysis.by_round import by_round
-from feal.analysis.figures import FIGURES
-from feal.analysis.figures.contract import data_of
+from feal.analysis.figures import FIGURES, data_of
 from feal.analysis.grids import Grid
 from feal.analysis.report.answer import Answer, answer
 from feal.analysis.report.missing import why_missing
