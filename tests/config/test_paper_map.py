@@ -10,7 +10,8 @@ import yaml
 
 from feal.analysis.figures import FIGURES
 from feal.config import combinations, load, parse
-from feal.config.paper_map import Entry, differences, entries, entry_named
+from feal.config.paper import published
+from feal.config.paper_map import METRIC, Entry, differences, entries, entry_named
 from feal.config.paper_page import paper_page
 from feal.errors import FealError
 from feal.federation.statistics import FIGURES as METRICS
@@ -95,9 +96,14 @@ def test_a_look_is_at_what_the_commands_made_and_names_what_exists(entry: Entry)
             if words[1] == "figure":
                 assert words[2] in AGREED
                 assert words[4] == "-o"
-            elif len(words) > 3:
-                assert words[3] == "--metric"
-                assert words[4] in METRICS["segmentation"]
+                assert words[6:7] in ([], ["--where"])
+                metric = words[7].removeprefix("metric=") if words[6:] else None
+            else:
+                assert (words[3], *words[5:]) == ("--metric", "--over", "mean")
+                metric = words[4]
+            if metric is not None:
+                assert metric in METRICS["classification" if preset in METRIC else "segmentation"]
+                assert metric == "hd95" or metric in {row.figure for row in published(preset)}
 
 
 def test_figures_are_called_as_agreed() -> None:
@@ -105,7 +111,9 @@ def test_figures_are_called_as_agreed() -> None:
 
 
 def test_no_two_commands_write_to_one_file() -> None:
-    files = [line.split(" -o ")[1] for entry in entries() for line in entry.commands() if " -o " in line]
+    files = [
+        line.split(" -o ")[1].split()[0] for entry in entries() for line in entry.commands() if " -o " in line
+    ]
     assert len(set(files)) == len(files)
 
 

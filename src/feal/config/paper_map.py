@@ -13,6 +13,9 @@ import yaml
 from feal.config.paper import Published, printed_in
 from feal.errors import unknown
 
+METRIC = {"fed-isic": "balanced_accuracy", "fed-camelyon": "accuracy"}
+"""What the paper judges classification by; segmentation is judged by Dice."""
+
 CITATION = "Chen, Ma, Cui, Xia: Think Twice Before Selection, CVPR 2024"
 
 
@@ -57,11 +60,17 @@ class Entry:
     def making(self, preset: str) -> list[str]:
         """Commands that make a preset's runs."""
         owner = self._owner(preset)
-        return [line.format(name=self.name, preset=preset, out=self.out(preset)) for line in owner.runs]
+        return [line.format(preset=preset, out=self.out(preset)) for line in owner.runs]
 
     def looking(self, preset: str) -> list[str]:
         """Commands that show a preset's runs."""
-        return [line.format(name=self.name, preset=preset, out=self.out(preset)) for line in self.looks]
+        words = {
+            "name": self.name,
+            "preset": preset,
+            "out": self.out(preset),
+            "metric": METRIC.get(preset, "dice"),
+        }
+        return [line.format(**words) for line in self.looks]
 
     def comparing(self) -> list[str]:
         """The command that puts ours beside theirs, where there is anything to compare with."""
