@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from feal.deployment.places import check_plain, coordinator_place, existing, host_and_port, site_place
+from feal.deployment.addresses import check_plain, host_and_port
+from feal.deployment.places import coordinator_place, existing, site_place
 from feal.errors import FealError
 from feal.files import write_json
 

@@ -55,7 +55,7 @@ def _run(seen: Seen) -> str:
 
 def _table(nodes: Mapping[str, NodeInfo], heard: Mapping[str, Heard]) -> Table:
     table = Table(box=None, header_style="bold")
-    for heading in ("site", "connected", "last seen (UTC)", "version", "last message"):
+    for heading in ("site", "connected", "last seen", "version", "last message"):
         table.add_column(heading)
     for heading in ("labels", "awaited"):
         table.add_column(heading, justify="right")
@@ -78,9 +78,17 @@ def _last_seen(node: NodeInfo) -> str:
         return "-"
     if node.status == "online":
         # Each heartbeat prolongs the time that the site is taken for connected.
-        stamp = node.online_until - LEASE * node.heartbeat_interval
-        return f"{datetime.fromtimestamp(stamp, UTC):%Y-%m-%d %H:%M:%S}"
-    return str(node.last_deactivated_at)[:19].replace("T", " ")
+        return _ago(node.online_until - LEASE * node.heartbeat_interval)
+    return _ago(datetime.fromisoformat(node.last_deactivated_at).timestamp())
+
+
+def _ago(stamp: float) -> str:
+    """How long ago that was, in the largest unit that there are two of."""
+    seconds = max(0.0, datetime.now(UTC).timestamp() - stamp)
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
 
 
 def _count(number: int | None) -> str:

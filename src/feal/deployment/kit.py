@@ -8,16 +8,8 @@ from pathlib import Path
 import yaml
 
 from feal.data.manifest import is_name
-from feal.deployment.places import (
-    COORDINATOR,
-    SITE,
-    CoordinatorSettings,
-    SiteSettings,
-    host_and_port,
-    is_address,
-    is_loopback,
-    joined_address,
-)
+from feal.deployment.addresses import host_and_port, is_address, is_loopback, joined_address
+from feal.deployment.places import COORDINATOR, SITE, CoordinatorSettings, SiteSettings
 from feal.errors import FealError
 from feal.files import whole_folder
 from feal.settings import Section

@@ -37,7 +37,8 @@ from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from flwr.superlink.main import create_app
 
-from feal.deployment.places import CoordinatorPlace, check_plain, existing, joined_address
+from feal.deployment.addresses import check_plain, joined_address
+from feal.deployment.places import CoordinatorPlace, existing
 from feal.errors import FealError
 from feal.files import write_json
 

@@ -58,11 +58,12 @@ def test_status_shows_the_sites_and_the_run(consortium: Consortium, deployed: Re
     shown = command("deploy", "status", consortium.coordinator)
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()
-    assert f"{deployed.folder}: FEAL on synthetic-lesions, seed 0, finished after 2 rounds." in lines
+    assert f"{deployed.folder}: feal on synthetic-lesions, seed 0, finished after 2 rounds." in lines
     for name in consortium.sites:
         (line,) = (line for line in lines if line.strip().startswith(name))
         assert line.split()[1] == "yes"
-        assert line.split()[4:] == [VERSION, "close_round", "2.0", "10", "0"]
+        assert line.split()[3:5] == ["s", "ago"]
+        assert line.split()[5:] == [VERSION, "close_round", "2.0", "10", "0"]
 
 
 def test_people_label_at_their_sites_and_one_who_is_slow_holds_nobody_up(

@@ -9,14 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO
 
 import httpx
 
 from feal.data import open_prepared
-from feal.deployment.places import SitePlace, check_plain, existing, host_and_port, private_folder, write_secret
+from feal.deployment.addresses import check_plain, host_and_port
+from feal.deployment.places import SitePlace, existing, private_folder, write_secret
 from feal.errors import FealError
 from feal.federation.deployed.hand import COMMAND, Hand
 from feal.federation.deployed.worker import Worker
@@ -60,14 +61,21 @@ def serve(place: SitePlace, *, insecure: bool, say: Say, hand: Sequence[str] = C
         own.ready()
         while True:
             node.attend()
-            with suppress(
-                httpx.HTTPError
-            ):  # the SuperNode is starting, or has ended: attended to at the next turn
-                said = node.worker(own).work()
-                if said:
-                    say(said)
-                    continue
+            said = _worked(node.worker(own))
+            if said:
+                say(said)
+                continue
             time.sleep(PAUSE_SECONDS)
+
+
+def _worked(worker: Worker) -> str:
+    """What came of a look for messages, in a sentence, if there was one."""
+    try:
+        return worker.work()
+    except httpx.HTTPError:
+        return ""  # the SuperNode is starting, or has ended: it is attended to at the next turn
+    except Exception as error:
+        return f"A message could not be answered ({type(error).__name__}: {error}); the next may be."
 
 
 class _Node:
