@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from feal.analysis.figures import FIGURES
+from feal.analysis.figures.contract import shows_patients
 from feal.analysis.report import contents, render
+from feal.analysis.report.page import render_contents
 from feal.analysis.runs import read_runs
 from feal.experiment import start
 from tests.copies import copied
@@ -54,8 +57,8 @@ def report(sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _written(tmp_path_factory.mktemp("report") / "report.html", sweep)
 
 
-def _written(out: Path, *places: Path, pictures: bool = False) -> Path:
-    out.write_text(render(contents(read_runs(places), pictures=pictures)))
+def _written(out: Path, *places: Path) -> Path:
+    out.write_text(render(contents(read_runs(places))))
     return out
 
 
@@ -145,15 +148,19 @@ def test_a_strategy_is_hidden_by_its_place_in_the_legend(report: Path, browser: 
 
 def test_no_picture_is_inside_unless_asked_for(sweep: Path, browser: Browser, tmp_path: Path) -> None:
     for asked in (False, True):
-        report = _written(tmp_path / f"{asked}.html", sweep / "feal-0", pictures=asked)
+        made = contents(read_runs([sweep / "feal-0"]), pictures=asked)
+        report = tmp_path / f"{asked}.html"
+        report.write_text(render(made))
         sheet = Sheet(browser)
         sheet.page.goto(report.as_uri())
         for section in sheet.sections():
             sheet.turn_to(section)
-        main = sheet.page.inner_html("main")
-        thumbnails = sheet.page.query_selector_all("main img")
-        assert bool(thumbnails) is asked
-        assert ("data:image" in main) is asked
+        # Densities are drawn as pictures, too: whether a figure is of patients, it says itself.
+        assert ("data:image" in render_contents(made)) is asked
+        assert bool(sheet.page.query_selector_all("main img")) is asked
+        of_patients = [name for name in FIGURES.names() if shows_patients(FIGURES.get(name))]
+        drawn = {figure.name for figure in made.figures}
+        assert asked or not drawn & set(of_patients)
         if asked:
             sheet.page.click("#tab-selection")
             sheet.picture(tmp_path / "pictures.png")

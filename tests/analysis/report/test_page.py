@@ -123,7 +123,7 @@ def test_only_the_scripts_of_the_page_may_run_and_nothing_may_be_fetched(run: Ru
     ("figure", "why"),
     [
         (Unwilling, "Not shown: These runs kept no diagnostics: run"),
-        (Nothing, "Not shown: the runs&#39; records hold nothing"),
+        (Nothing, "Not shown: these runs hold nothing for it; it needs a finished round."),
     ],
 )
 def test_a_figure_that_cannot_be_shown_says_why(run: Run, only: object, figure: type, why: str) -> None:

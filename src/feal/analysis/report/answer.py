@@ -41,7 +41,8 @@ class Line:
             return "one seed"
         if within_noise(self.difference):
             return "within the noise"
-        return "better" if self.difference["difference"] > 0 else "worse"
+        few = ", few seeds" if self.difference["n"] < FEW else ""
+        return f"{'better' if self.difference['difference'] > 0 else 'worse'}{few}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +148,9 @@ def _headline(difference: Row, metric: str) -> str:
         return f"{arm} is {size} {side} random labels on one seed, which says little: seeds differ by themselves."
     if within_noise(difference):
         return f"No strategy is shown to beat random labels: the best, {arm}, differs by {size}, within the noise."
+    if difference["n"] < FEW:
+        side = "above" if difference["difference"] > 0 else "below"
+        return f"{arm} is {size} {side} random labels, as far as {difference['n']} seeds tell, which is not far."
     if difference["difference"] > 0:
         return f"{arm} beats random labels by {size}."
     return f"Random labels beat every strategy: the best of them, {arm}, is {size} below."

@@ -140,7 +140,7 @@ def _shown(name: str, runs: Sequence[Run], *, pictures: bool) -> Shown:
     except FealError as error:
         return Shown(**known, drawing=None, why=str(error))
     if not rows:
-        return Shown(**known, drawing=None, why=why_missing(name, figure, runs, pictures=pictures))
+        return Shown(**known, drawing=None, why=why_missing(figure, runs, pictures=pictures))
     web = figure.web(rows)
     return Shown(**known, drawing=web.to_json(validate=False), height=int(web.layout.height or HEIGHT))
 
