@@ -38,7 +38,7 @@ Samples = Mapping[str, NDArray[np.float64]]
 class Energy:
     """How far the sites' test images lie apart for the global model."""
 
-    title: ClassVar[str] = "Do the sites' images look alike to the global model?"
+    title: ClassVar[str] = "How alike the sites' images are to the global model"
     reading: ClassVar[str] = (
         "Curves are kernel densities of the energy of each site's test images under the global model (the lower, "
         "the more familiar an image), of one run's newest round. A cell is the p-value of a two-sample "
