@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 EACH = 2
 """Images of a site."""
 _GAP = 0.28
-_LEFT = 0.75
-_HEADING = 0.62
+_LEFT = 0.9
+_HEADING = 0.88
 _SCALE = "from the least to the most of its kind"
 
 
@@ -213,7 +213,7 @@ def _tall(rows: Rows) -> float:
 def _heading(rows: Rows, kind: str) -> str:
     row = next(row for row in rows if row["kind"] == kind)
     lines = kind.split(", ")
-    return "\n".join(lines if row["low"] is None else [*lines, f"{row['low']:.2f} to {row['high']:.2f}"])
+    return "\n".join(lines if row["low"] is None else [*lines, f"from {row['low']:.2f}", f"to {row['high']:.2f}"])
 
 
 def _web_colours() -> dict[str, Any]:
