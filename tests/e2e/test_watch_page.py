@@ -84,6 +84,9 @@ def test_the_page_follows_runs_and_keeps_the_readers_place(tmp_path: Path) -> No
             page.set_viewport_size({"width": wide, "height": high})
             page.wait_for_timeout(500)
             assert sheet.overflow() <= 0
+            sheet.until(
+                "document.querySelector('#plot-curves .main-svg').getBoundingClientRect().right <= innerWidth"
+            )
             sheet.picture(tmp_path / f"watch-{width}.png")
 
         shutil.rmtree(place)

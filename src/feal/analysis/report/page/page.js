@@ -125,7 +125,9 @@ const report = (() => {
     const narrow = String(place.clientWidth < NARROW);
     if (!place.clientWidth || !place.dataset.narrow || place.dataset.narrow === narrow) return;
     place.dataset.narrow = narrow;
-    Plotly.relayout(place, arrangement(drawings[place.dataset.figure].layout, place));
+    const change = arrangement(drawings[place.dataset.figure].layout, place);
+    // A height of its own takes a figure's mind off the width that there is.
+    Plotly.relayout(place, { ...change, width: null, autosize: true });
   }));
 
   const sight = new IntersectionObserver(
