@@ -1,5 +1,6 @@
 """A coordinator and sites as processes on this machine, made and started as a consortium would."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from tests.federation.engines.recorder import Recorder
 from tests.paths import PROJECT
 
 FEAL = (sys.executable, "-c", "from feal.cli import main; main()")
+PARENT_DEATH_SIGNAL = 1
 SECONDS = 240.0
 """For whatever should happen soon, on a machine that others keep busy."""
 
@@ -54,6 +56,7 @@ class Process:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_this_process,
             )
         self.pid = self._process.pid
 
@@ -86,6 +89,11 @@ class Process:
             except ProcessLookupError:
                 continue
         self._process.wait(30)
+
+
+def _end_with_this_process() -> None:
+    """Have Linux ask a process to end once the tests' own process is gone, even if that was killed."""
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def _session(path: Path) -> int:
