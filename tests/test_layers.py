@@ -14,7 +14,6 @@ LAYERS = [
     {"inference"},
     {"experiment"},
     {"federation"},
-    {"deployment"},
     {"selection", "annotation"},
     {"data", "models", "evidential"},
     {"classes"},
