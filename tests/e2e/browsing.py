@@ -14,7 +14,10 @@ WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The machine's own Chromium; a test is skipped where there is none."""
+    """The machine's own Chromium; a test is skipped where there is none.
+
+    No Python package brings a browser along, and `make test` is to work on a fresh machine without one.
+    """
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
         pytest.skip("there is no Chromium on this machine")

@@ -27,7 +27,7 @@ def mean_concentrations(
     three classes it is the distribution of the three probabilities over their sum, see `simplex.among`.
 
     Args:
-        columns: what is said, by the name of a column.
+        columns: what is said, by the name of a column; one without any sample is left out.
         classes: names of three classes; those predicted most often over all columns where none are named.
 
     Returns:
@@ -37,6 +37,7 @@ def mean_concentrations(
     Raises:
         FealError: other than three different classes are named, or one that does not exist.
     """
+    columns = {name: members for name, members in columns.items() if any(len(logits) for _, logits in members)}
     said = [one for members in columns.values() for one in members]
     logits = [values for _, values in said if len(values)]
     if not logits or logits[0].shape[1] < 3:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -13,7 +12,6 @@ from feal.classes import source_digest
 from feal.errors import FealError
 from feal.federation import messages
 from feal.federation.admission import check_images
-from feal.federation.aggregation import fedavg
 from feal.federation.engines import Engine
 from feal.federation.exchange import Exchange, Replies
 from feal.federation.journal import Closing, Journal, State, Weights
@@ -30,6 +28,15 @@ from feal.federation.reporting import (
 )
 from feal.federation.spool import Spool
 from feal.federation.statistics import metrics
+from feal.federation.tally import (
+    Labelling,
+    at_least,
+    averaged,
+    counted,
+    enough_answered,
+    missed_in_order,
+    total_counts,
+)
 from feal.federation.vetting import unfit
 from feal.models import starting_model
 from feal.randomness import Address
@@ -146,7 +153,7 @@ class Coordinator:
         )
         order = self._order(state)
         replies = self._trained(request, state, order=order, wanted=len(order) if last else self._share(order))
-        averaged = self._average(weights, replies.good)
+        average = averaged(weights, replies.good)
         losses = {site: reply.loss for site, reply in replies.good.items()}
         event: dict[str, Any] = {"event": "step", "round": state.round, "step": state.step, "loss": losses}
         event["seconds"] = add_seconds({}, replies.good)
@@ -155,13 +162,13 @@ class Coordinator:
             event["metrics"] = metrics(state.task, by_site)
         name = f"round-{state.round:03}" + ("" if last else f"-step-{state.step + 1:03}")
         after = replace(
-            self._counted(state, replies),
+            counted(state, replies),
             stage="close" if last else "train",
             step=state.step + 1,
             trained={**state.trained, **{site: reply.labelled for site, reply in replies.good.items()}},
             seconds=add_seconds(state.seconds, replies.good),
         )
-        committed = self._commit(after, weights=(name, averaged), events=[*replies.events, event])
+        committed = self._commit(after, weights=(name, average), events=[*replies.events, event])
         self._spool.clear()
         self._watcher.stepped(round=state.round, step=state.step, losses=losses)
         return committed
@@ -175,7 +182,7 @@ class Coordinator:
         doing = "selecting" if closing.ask else "evaluating"
         request = self._request(state, closing)
         replies = self._ask(request, messages.CloseRoundReply, state, doing=doing)
-        after = self._counted(state, replies)
+        after = counted(state, replies)
         record = round_record(after, replies.good) if state.round else None
         notes = evidence_notes(state.round, replies.good) if self._settings.loss == "evidential" else []
         notes += stand_in_notes(state.round, replies.good)
@@ -213,7 +220,7 @@ class Coordinator:
             polls=0,
             current=current,
             seconds={},
-            round_counts=self._total_counts(state),
+            round_counts=total_counts(state),
             trained=dict(state.labels),
         )
 
@@ -230,7 +237,7 @@ class Coordinator:
         absent = [site for site in self._sites if site not in self._joined]
         if absent:
             self._admit(absent, state, wanted=0)
-        for closing in _in_order(state.missed):
+        for closing in missed_in_order(state.missed):
             behind = [site for site, missed in state.missed.items() if missed and missed[0] == closing]
             replies = self._exchange.ask(
                 self._request(state, closing),
@@ -249,12 +256,12 @@ class Coordinator:
             }
             missed = {site: entries for site, entries in left.items() if entries}
             # Who is still away is counted when the message that is due now is sent.
-            state = self._commit(replace(self._counted(state, Replies(good=replies.good)), missed=missed))
+            state = self._commit(replace(counted(state, Replies(good=replies.good)), missed=missed))
         return state
 
     def _collect(self, state: State) -> State:
         replies = self._ask(self._labels_request(state), messages.LabelsReply, state, doing="collecting labels")
-        after = replace(self._counted(state, replies), polls=state.polls + 1)
+        after = replace(counted(state, replies), polls=state.polls + 1)
         enough = self._enough(replies.good)
         committed = self._commit(self._next(after, enough=enough), events=replies.events)
         self._say_refusals(replies.good)
@@ -265,7 +272,7 @@ class Coordinator:
         """Take in answers that came after a run was finished: they count once it is extended."""
         replies = self._ask(self._labels_request(state), messages.LabelsReply, state, doing="collecting labels")
         self._say_refusals(replies.good)
-        after = self._counted(state, Replies(good=replies.good))
+        after = counted(state, Replies(good=replies.good))
         if after.labels != state.labels or after.class_counts != state.class_counts:
             self._watcher.note("Answers came since the run was finished; they count once it is extended.")
         return self._commit(after)
@@ -273,7 +280,7 @@ class Coordinator:
     def _labels_request(self, state: State) -> messages.Labels:
         return messages.Labels(run=self._run, round=state.round, step=state.polls + 1)
 
-    def _say_refusals(self, replies: Mapping[str, messages.CloseRoundReply | messages.LabelsReply]) -> None:
+    def _say_refusals(self, replies: Mapping[str, Labelling]) -> None:
         for site, reply in replies.items():
             if reply.refused:
                 self._exchange.say(
@@ -281,13 +288,9 @@ class Coordinator:
                     "its annotation/refused.csv says which and why."
                 )
 
-    def _enough(self, replies: Mapping[str, messages.CloseRoundReply | messages.LabelsReply]) -> bool:
+    def _enough(self, replies: Mapping[str, Labelling]) -> bool:
         """Whether as many sites as the quorum wants have as many answers as `annotation.min_share` wants."""
-        share = self._settings.annotation.min_share
-        ready = [
-            reply.asked - reply.pending >= math.ceil(round(share * reply.asked, 9)) for reply in replies.values()
-        ]
-        return sum(ready) >= self._wanted()
+        return enough_answered(replies, share=self._settings.annotation.min_share, sites=self._wanted())
 
     def _wanted(self) -> int:
         return self._settings.quorum or len(self._sites)
@@ -343,30 +346,7 @@ class Coordinator:
         return [self._sites[index] for index in drawn.tolist()]
 
     def _share(self, sites: Sequence[str]) -> int:
-        return max(1, math.ceil(round(self._settings.participation * len(sites), 9)))
-
-    def _average(self, before: Weights, replies: Mapping[str, messages.TrainReply]) -> Weights:
-        trained = [reply for reply in replies.values() if reply.weights is not None and reply.labelled]
-        if not trained:
-            return before
-        return fedavg([reply.weights or {} for reply in trained], [reply.labelled for reply in trained])
-
-    def _total_counts(self, state: State) -> list[int] | None:
-        shared = [counts for counts in state.class_counts.values() if counts is not None]
-        return [sum(column) for column in zip(*shared, strict=True)] if shared else None
-
-    def _counted(self, state: State, replies: Replies[Any]) -> State:
-        """The state with what the replies say of labels, and with one more for every site that was left out."""
-        good: Mapping[str, messages.TrainReply | messages.CloseRoundReply | messages.LabelsReply] = replies.good
-        left_out = {**state.left_out}
-        for site in replies.left_out:
-            left_out[site] = left_out.get(site, 0) + 1
-        return replace(
-            state,
-            class_counts={**state.class_counts, **{site: reply.class_counts for site, reply in good.items()}},
-            labels={**state.labels, **{site: reply.labelled for site, reply in good.items()}},
-            left_out=left_out,
-        )
+        return max(1, at_least(self._settings.participation, len(sites)))
 
     def _commit(
         self,
@@ -391,11 +371,3 @@ class Coordinator:
         for note in notes:
             self._watcher.note(note)
         self._unlogged += [{"event": "note", "note": note} for note in notes]
-
-
-def _in_order(missed: Mapping[str, Sequence[Closing]]) -> list[Closing]:
-    """Every end of a round that anybody missed, once, the oldest first."""
-    entries: list[Closing] = []
-    for closings in missed.values():
-        entries += [closing for closing in closings if closing not in entries]
-    return sorted(entries, key=lambda closing: (closing.round, closing.ask))

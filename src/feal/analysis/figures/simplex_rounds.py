@@ -39,8 +39,7 @@ class SimplexRounds:
         arm, members = shown_arm(runs)
         rounds = sorted({record["round"] for run in members for record in run.rounds})
         columns = {f"round {number}": [(run, pool_logits(run, number)) for run in members] for number in rounds}
-        said = {name: column for name, column in columns.items() if any(len(logits) for _, logits in column)}
-        return [{"arm": arm, **row} for row in mean_concentrations(said, classes=classes)]
+        return [{"arm": arm, **row} for row in mean_concentrations(columns, classes=classes)]
 
     @staticmethod
     def web(rows: Rows) -> Web:

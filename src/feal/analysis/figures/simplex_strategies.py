@@ -39,8 +39,7 @@ class SimplexStrategies:
             _heading(name, members[0]): [(run, chosen_logits(run, round_ - 1)) for run in members]
             for name, members in arms(runs).items()
         }
-        said = {name: column for name, column in columns.items() if any(len(logits) for _, logits in column)}
-        return [{"round": round_, **row} for row in mean_concentrations(said, classes=classes)]
+        return [{"round": round_, **row} for row in mean_concentrations(columns, classes=classes)]
 
     @staticmethod
     def web(rows: Rows) -> Web:
