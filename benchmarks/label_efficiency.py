@@ -109,8 +109,9 @@ def study(options: argparse.Namespace) -> int:
     }
     problems = {}
     if not options.only_tables:
+        every = [job for group in jobs.values() for job in group]
         with SweepBar(Console(stderr=True)) as bar:
-            every = [job for group in jobs.values() for job in group]
+            bar.beginning(every, place, options.processes)
             problems = carry_out(every, processes=options.processes, onlooker=bar)
     for folder, problem in problems.items():
         print(f"{folder} is broken: {problem}", file=sys.stderr)

@@ -49,6 +49,7 @@ def times(out: Path) -> dict[Path, int]:
 def test_a_study_from_beginning_to_end(tmp_path: Path) -> None:
     done = study(tmp_path, *TINY, *ARMS, "--seeds", "2", "-j", "2")
     assert done.returncode == 0, done.stderr
+    assert "8 of 8 done" in done.stderr
     assert "feal-evidential is" in done.stdout
     written = tables(tmp_path)
     assert set(written) == {
