@@ -33,6 +33,10 @@ from feal.selection import STRATEGIES, Choice, Columns, Context, Role, Strategy,
 from feal.settings import Evidence, QueryModel, Selection, Task
 
 SAMPLES, SIDE = 20, 32
+OTHERWISE = Selection(
+    n=1, tau=0.1, rule="none", calibration="literal", terms=("aleatoric-local",), scope="head", local="local_only"
+)
+"""Every setting of the selection that a strategy can look at, other than by default."""
 MODEL: dict[Task, str] = {"classification": "tiny-cnn", "segmentation": "unet"}
 
 
@@ -226,6 +230,18 @@ class StrategyContract:
         choices = [tuple(self.choose(pool, task, 6, seed=seed).ids) for seed in (*range(6), *range(6))]
         assert choices[:6] == choices[6:]
         assert (len(set(choices)) > 1) == self.draws
+
+    def test_settings_that_it_does_not_name_change_nothing(
+        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+    ) -> None:
+        spare = {
+            name: getattr(OTHERWISE, name)
+            for name in OTHERWISE.model_fields_set
+            if not self.strategy.heeds(f"selection.{name}")
+        }
+        other = self.context(task, selection=self.selection.model_copy(update=spare))
+        here, there = (self.columns(images, task, tmp_path, context=at) for at in (self.context(task), other))
+        assert self.choose(there, task, 6, context=other).ids == self.choose(here, task, 6).ids
 
     def test_nothing_of_the_input_is_changed(
         self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from feal.config import combinations
-from feal.config.combinations import split_values
+from feal.config import combinations, load
+from feal.config.combinations import planned, split_values
 from feal.errors import FealError
 
 OWN = """
@@ -47,6 +47,42 @@ def test_what_comes_to_the_same_runs_once() -> None:
         "random-budget=4/seed-3",
         "random-budget=8/seed-3",
     ]
+
+
+def test_what_a_strategy_does_not_heed_it_runs_once_as_the_preset_has_it() -> None:
+    words = ["strategy=feal,random,full,gradnorm", "selection.n=3,9", "selection.scope=all,head", "seed=0,1"]
+    plan = planned("demo", words)
+    feal = [f"feal-selection.n={n}" for n in (3, 9)]
+    gradnorm = [f"gradnorm-global-selection.scope={scope}" for scope in ("all", "head")]
+    arms = [*feal, "random", "full", *gradnorm]
+    assert sorted(plan.runs) == sorted(f"{arm}/seed-{seed}" for arm in arms for seed in (0, 1))
+    assert plan.runs["random/seed-0"] == load("demo", {"strategy": "random"})
+    assert plan.notes == (
+        "feal, random, full: once for all values of selection.scope, which change nothing.",
+        "random, full, gradnorm: once for all values of selection.n, which change nothing.",
+    )
+
+
+def test_what_the_loss_does_not_heed_is_run_once_too() -> None:
+    plan = planned("demo", ["strategy=random", "loss=plain,evidential", "evidence.lambda=0.1,0.2"])
+    assert list(plan.runs) == [
+        "random-loss=plain/seed-0",
+        "random-loss=evidential-evidence.lambda=0.1/seed-0",
+        "random-loss=evidential-evidence.lambda=0.2/seed-0",
+    ]
+    assert plan.notes == ("random plain: once for all values of evidence.lambda, which change nothing.",)
+
+
+def test_a_combination_that_is_not_valid_is_left_out_and_counted() -> None:
+    plan = planned("demo", ["training.trainable=all,head", "weights=none,imagenet", "model=efficientnet-b0"])
+    assert list(plan.runs) == [
+        "feal-training.trainable=all-weights=none/seed-0",
+        "feal-training.trainable=all-weights=imagenet/seed-0",
+        "feal-training.trainable=head-weights=imagenet/seed-0",
+    ]
+    (note,) = plan.notes
+    assert note.startswith("1 combination is left out as not valid, such as training.trainable=head weights=none")
+    assert "freezes weights that nobody trained" in note
 
 
 def test_a_preset_s_query_model_is_for_strategies_that_take_it(tmp_path: Path) -> None:
@@ -109,6 +145,8 @@ def test_commas_inside_brackets_and_quotes_belong_to_a_value(text: str, values: 
         (["strategy='feal"], "do not close"),
         (["strategy=faal,random"], "did you mean 'feal'"),
         (["sede=0,1"], "did you mean 'seed'"),
+        (["strategy=entropy", "query_model=global,locl"], "did you mean 'local'"),
+        (["strategy=feal", "query_model=locl"], "did you mean 'local'"),
         (["seed=0,one"], "seed=one in the overrides is not valid"),
     ],
 )

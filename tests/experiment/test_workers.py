@@ -1,7 +1,10 @@
 import os
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from multiprocessing import active_children
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,38 @@ def test_whoever_stops_leaves_no_process_behind(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 5
     assert not alive(int((tmp_path / "sleep.begun").read_text()))
     assert heard[0] == tasks[:2]
+
+
+def test_ctrl_c_while_a_process_starts_leaves_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = SpawnProcess.start
+
+    def interrupted(process: SpawnProcess) -> None:
+        start(process)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(SpawnProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path, "sleep")
+    assert active_children() == []
+
+
+def test_ctrl_c_twice_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminate = SpawnProcess.terminate
+
+    def interrupted(process: SpawnProcess) -> None:
+        terminate(process)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(SpawnProcess, "terminate", interrupted)
+
+    def moved(_: Sequence[Task]) -> None:
+        if (tmp_path / "sleep.begun").exists():
+            raise KeyboardInterrupt
+
+    tasks = [(tmp_path, "sleep"), (tmp_path, "sleep too")]
+    with pytest.raises(KeyboardInterrupt):
+        list(work_off(tasks, noted, processes=2, moved=moved, tick=0.05))
+    assert active_children() == []
 
 
 def test_nothing_to_do_starts_nothing(tmp_path: Path) -> None:

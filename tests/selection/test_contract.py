@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from feal.config import load
 from feal.errors import FealError
 from feal.selection import Choice, Columns, check_choice
+from feal.selection.heeding import unheeded
+from feal.selection.strategies.entropy import Entropy
 
 POOL = Columns(["a", "b", "c"], {})
 
@@ -51,3 +54,23 @@ def test_a_good_choice_passes(ids: tuple[str, ...]) -> None:
 def test_a_bad_choice_is_one_sentence(bad: Choice, sentence: str) -> None:
     with pytest.raises(FealError, match=sentence):
         check_choice(bad, POOL, 2, strategy="Mine")
+
+
+def test_a_class_heeds_what_it_names_and_all_where_it_names_nothing_itself() -> None:
+    class Own(Entropy):
+        """Names nothing, so it may look at anything."""
+
+    class Near(Entropy):
+        settings = ("selection.n", "evidence.*")
+
+    assert Own.heeds("selection.tau")
+    assert [Near.heeds(key) for key in ("selection.n", "evidence.lambda", "selection.tau")] == [True, True, False]
+    assert not Entropy.heeds("selection.n")
+
+
+def test_what_changes_nothing_depends_on_strategy_and_loss() -> None:
+    feal, random = (load("demo", {"strategy": name}) for name in ("feal", "random"))
+    assert unheeded(feal) == {"selection.scope", "selection.local"}
+    assert {"selection.n", "evidence.lambda"} < unheeded(random)
+    assert not {"selection.batch_size", "selection.candidates", "evidence.activation"} & unheeded(random)
+    assert "evidence.lambda" not in unheeded(load("demo", {"strategy": "random", "loss": "evidential"}))

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
+from feal.analysis.records import Record, read_log
 from feal.classes import short_name
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder, settings_of
 from feal.federation.journal import Journal, State
+from feal.files import damaged
 from feal.settings import OPERATIONAL, Settings, Task, flatten
 
 Status = Literal["finished", "waiting", "unfinished"]
-Record = Mapping[str, Any]
 
 SHARED = ("dataset", "sites", "validation", "synthetic.", "model", "weights", "weights_digest")
 """Beginnings of settings that runs must have in common to be compared: what is learned, and by what."""
 
-OF_ROUND = {"round", "labels", "metrics", "diagnostics", "seconds"}
-"""What a round's record holds in runs of every version."""
+TRACES = ("config.yaml", "state.json", "metrics.jsonl")
+"""A folder with any of these is a run, or what is left of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,9 @@ class Run:
     state: State
     events: tuple[Record, ...]
     problems: tuple[str, ...] = ()
-    """Lines of the log that cannot be read, in a sentence each."""
+    """Lines of the log that cannot be used, in a sentence each."""
+    spare: frozenset[str] = frozenset()
+    """Settings that are known to change nothing in it."""
 
     @property
     def task(self) -> Task:
@@ -68,7 +71,32 @@ class Run:
     def decisive(self) -> Mapping[str, Any]:
         """Settings that say what the run computes, by dotted name, without the seed."""
         values = flatten(self.settings.dump())
-        return {key: value for key, value in values.items() if key not in (*OPERATIONAL, "seed")}
+        return {key: value for key, value in values.items() if key not in (*OPERATIONAL, *self.spare, "seed")}
+
+    @property
+    def kind(self) -> str:
+        """The same for all runs that differ in the seed only."""
+        return json.dumps(self.decisive, sort_keys=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Sequence[Run]):
+    """The runs at or below some places that can be used, and what became of the others."""
+
+    runs: tuple[Run, ...]
+    not_begun: int = 0
+    left_out: tuple[str, ...] = ()
+    """A sentence for each run that cannot be used."""
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @overload
+    def __getitem__(self, at: int) -> Run: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Run, ...]: ...
+    def __getitem__(self, at: int | slice) -> Run | tuple[Run, ...]:
+        return self.runs[at]
 
 
 def find_runs(places: Iterable[Path]) -> list[Path]:
@@ -77,14 +105,16 @@ def find_runs(places: Iterable[Path]) -> list[Path]:
     Raises:
         FealError: a place that is not there, or that holds no run.
     """
-    found: dict[Path, None] = {}
+    found: list[Path] = []
+    seen: set[Path] = set()
     for place in places:
         if not place.is_dir():
             raise FealError(f"There is no folder {place}: give a run directory, or a folder of them.")
-        below = _below(place)
-        if not below:
+        again = place.resolve() in seen
+        below = _below(place, seen)
+        if not below and not again:
             raise FealError(f"{place} holds no run: give a run directory, or a folder of them.")
-        found |= dict.fromkeys(below)
+        found += below
     return sorted(found)
 
 
@@ -99,27 +129,46 @@ def read_run(path: Path) -> Run:
     if not journal.begun():
         raise FealError(f"{path} has not begun yet: go on with `feal resume {path}`, then repeat this.")
     state = journal.load()
-    if not state.facts:
+    if not isinstance(state.facts.get("classes"), list):
         raise FealError(f"{path} is of a version that did not note what its images are: run it again.")
-    events, problems = _events(path / "metrics.jsonl", state)
+    events, problems = read_log(
+        path / "metrics.jsonl", length=state.log_bytes, classes=len(state.facts["classes"])
+    )
     return Run(path=path, settings=settings, state=state, events=events, problems=problems)
 
 
-def read_runs(places: Iterable[Path]) -> list[Run]:
-    """All runs at or below the places that have begun.
+def read_runs(places: Iterable[Path]) -> Reading:
+    """All runs at or below the places that can be used; the others are told, and do not stop anything.
+
+    Of runs with the same settings and seed one is kept: a finished one, or else the one that is furthest.
 
     Raises:
-        FealError: no run, none that has begun, or runs of different experiments.
+        FealError: no run, none that can be used, or runs of different experiments.
     """
     paths = find_runs(places)
-    runs = [read_run(path) for path in paths if Journal(path).begun()]
+    runs: list[Run] = []
+    left_out: list[str] = []
+    not_begun = 0
+    for path in paths:
+        try:
+            if _not_begun(path):
+                not_begun += 1
+            else:
+                runs.append(read_run(path))
+        except FealError as error:
+            left_out.append(f"{error} It is left out.")
+        except OSError as error:
+            left_out.append(f"{path} cannot be read ({error.strerror}): it is left out.")
+    if not runs and left_out:
+        raise FealError(left_out[0].removesuffix(" It is left out.") + _more(len(left_out) - 1))
     if not runs:
         raise FealError(
             f"None of the {len(paths)} runs below {paths[0].parent} has begun: wait, or `feal resume` them."
         )
     for run in runs[1:]:
         _check_alike(runs[0], run)
-    return runs
+    kept, repeats = _each_once(_with_spare(runs))
+    return Reading(runs=tuple(kept), not_begun=not_begun, left_out=(*left_out, *repeats))
 
 
 def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -133,7 +182,7 @@ def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """
     kinds: dict[str, list[Run]] = {}
     for run in runs:
-        kinds.setdefault(json.dumps(run.decisive, sort_keys=True), []).append(run)
+        kinds.setdefault(run.kind, []).append(run)
     groups = [sorted(group, key=lambda run: run.settings.seed) for group in kinds.values()]
     named = dict(zip(_names([group[0] for group in groups]), groups, strict=True))
     for name, group in named.items():
@@ -159,41 +208,83 @@ def _is_evidential(run: Run) -> bool:
     return run.settings.loss == "evidential"
 
 
-def _below(place: Path) -> list[Path]:
-    if RunFolder(place).config.exists():
+def _below(place: Path, seen: set[Path]) -> list[Path]:
+    """Runs at or below a place; what was seen by another way, such as a link, is not looked at again."""
+    where = place.resolve()
+    if where in seen:
+        return []
+    seen.add(where)
+    try:
+        inside = {entry.name: entry for entry in place.iterdir()}
+        if not inside.keys().isdisjoint(TRACES):
+            return [place]
+        folders = [entry for _, entry in sorted(inside.items()) if entry.is_dir()]
+    except OSError:
+        # Whoever reads it says why it cannot be read.
         return [place]
-    return [run for entry in sorted(place.iterdir()) if entry.is_dir() for run in _below(entry)]
+    return [run for folder in folders for run in _below(folder, seen)]
 
 
-def _events(log: Path, state: State) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """The committed lines of a log, and what is wrong with those that are left out."""
-    if not state.log_bytes:
-        return (), ()
-    try:
-        with log.open("rb") as file:
-            content = file.read(state.log_bytes)
-    except OSError as error:
-        return (), (f"{log} cannot be read ({error.strerror}): its figures are missing.",)
-    events, problems = [], []
-    for number, line in enumerate(content.splitlines(), start=1):
-        event = _event(line)
-        if event is None:
-            problems.append(f"{log}, line {number}: no record can be read there, so it is left out.")
-        else:
-            events.append(event)
-    if len(content) < state.log_bytes:
-        problems.append(f"{log} is shorter than what was written: its last figures are missing.")
-    return tuple(events), tuple(problems)
+def _not_begun(path: Path) -> bool:
+    """Whether a run is still to begin; where something is missing of one that has begun, that is said.
+
+    Raises:
+        FealError: the configuration, or the state, is gone.
+        OSError: the folder cannot be read.
+    """
+    there = {entry.name for entry in path.iterdir()}
+    for name in ("config.yaml", "state.json"):
+        if name not in there and not there.isdisjoint(TRACES[1:]):
+            raise damaged(path / name, "it is missing")
+    return "state.json" not in there
 
 
-def _event(line: bytes) -> Record | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(event, dict) or "event" not in event:
-        return None
-    return event if event["event"] != "round" or event.keys() >= OF_ROUND else None
+def _more(others: int) -> str:
+    return f" {others} more cannot be used either." if others else ""
+
+
+def _with_spare(runs: Sequence[Run]) -> list[Run]:
+    """Runs with the settings that change nothing in them, where runs of one strategy and loss differ in any.
+
+    Only what this software comes with is asked: whoever looks at runs does not carry out their authors' code.
+    """
+    ways: dict[tuple[str, str | None], set[str]] = {}
+    for run in runs:
+        choosing = {
+            key: value for key, value in run.decisive.items() if key.startswith(("selection.", "evidence."))
+        }
+        ways.setdefault((run.settings.strategy, run.settings.loss), set()).add(
+            json.dumps(choosing, sort_keys=True)
+        )
+    if all(len(several) == 1 for several in ways.values()):
+        return list(runs)
+    from feal.selection.heeding import unheeded
+
+    own = [":" in run.settings.strategy for run in runs]
+    return [
+        run if is_own else replace(run, spare=unheeded(run.settings))
+        for run, is_own in zip(runs, own, strict=True)
+    ]
+
+
+def _each_once(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """Runs of which no two have the same settings and seed, and a sentence for each that is left out."""
+    alike: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        alike.setdefault((run.kind, run.settings.seed), []).append(run)
+    kept, said = [], []
+    for group in alike.values():
+        best = max(group, key=lambda run: (run.status == "finished", len(run.rounds)))
+        kept.append(best)
+        said += [_repeats(run, best) for run in group if run is not best]
+    return kept, said
+
+
+def _repeats(run: Run, kept: Run) -> str:
+    figures = [[(record["round"], record["metrics"]) for record in one.rounds] for one in (run, kept)]
+    differ = ", though their figures differ" if figures[0] != figures[1] else ""
+    name = " ".join(filter(None, (short_name(run.settings.strategy), run.settings.query_model)))
+    return f"{run.path} repeats {kept.path} ({name}, seed {run.settings.seed}){differ}: it is left out."
 
 
 def _check_alike(one: Run, other: Run) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from feal.cli.bars import Bar
 from feal.cli.tables import command, say
-from feal.config import combinations
+from feal.config.combinations import planned
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder
 from feal.experiment.sweeping import Job, Onlooker, carry_out
@@ -29,11 +29,14 @@ def sweep(preset: str, words: Sequence[str], *, out: Path | None, at_a_time: int
     """
     out = out or Path("runs") / f"{Path(preset).stem}-sweep"
     _check_place(out)
-    jobs = [Job(out / name, settings) for name, settings in combinations(preset, words).items()]
+    plan = planned(preset, words)
+    jobs = [Job(out / name, settings) for name, settings in plan.runs.items()]
     processes = min(at_a_time or room(jobs), len(jobs))
     console = Console()
     with SweepBar(console) as bar:
         bar.beginning(jobs, out, processes)
+        for note in plan.notes:
+            say(console, f"  {note}")
         problems = carry_out(jobs, processes=processes, onlooker=bar)
     if problems:
         console.print(_problems_table(problems, out))

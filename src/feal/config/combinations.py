@@ -4,44 +4,61 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 from feal.classes import short_name
 from feal.config.catalogue import read_preset
 from feal.config.loading import load
 from feal.config.overrides import parse
-from feal.errors import FealError
+from feal.errors import FealError, unknown
 from feal.selection import strategy_named
-from feal.settings import Settings, flatten
+from feal.selection.heeding import unheeded
+from feal.settings import QueryModel, Settings, flatten
 
 IN_EVERY_NAME = ("strategy", "query_model", "seed")
 _OPENING, _CLOSING = "[{", "]}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The runs of a sweep by a name for each, and what became of other combinations."""
+
+    runs: Mapping[str, Settings]
+    notes: tuple[str, ...] = ()
+
+
 def combinations(preset: str, words: Iterable[str]) -> dict[str, Settings]:
     """Settings of every combination of the words' values, by a name for each, such as `entropy-local/seed-1`.
 
-    A query model is for strategies that take it: the others stand once, not once for each. A name has strategy,
-    query model and seed, and whatever else has several values.
+    What a run does not heed it has once, as the preset has it, not once for each value: a query model is for
+    strategies that take it, `selection.n` for those that look at neighbours. A name has strategy, query model and
+    seed, and whatever else has several values.
 
     Raises:
         FealError: what `load` refuses, a setting without a value or given twice, or no valid combination.
 
-    >>> list(combinations("demo", ["strategy=entropy,random", "query_model=global,local"]))
+    >>> list(combinations("demo", ["strategy=entropy,random", "query_model=global,local", "selection.n=3,5"]))
     ['entropy-global/seed-0', 'entropy-local/seed-0', 'random/seed-0']
     """
+    return dict(planned(preset, words).runs)
+
+
+def planned(preset: str, words: Iterable[str]) -> Plan:
+    """All runs of a sweep, see `combinations`, and what became of other combinations."""
     values = _values(words)
+    valid, refused = _valid(preset, values)
+    once = {choice.settings.identity() + str(choice.settings.rounds): choice for choice in valid}.values()
     varied = [key for key, several in values.items() if len(several) > 1 and key not in IN_EVERY_NAME]
-    there = [load(preset, overrides) for overrides in _valid(preset, values)]
-    distinct = list({settings.identity() + str(settings.rounds): settings for settings in there}.values())
-    names = [_name(settings, varied) for settings in distinct]
+    names = [_name(choice.settings, [key for key in varied if key not in choice.spare]) for choice in once]
     often = Counter(names)
-    return {
-        name if often[name] == 1 else f"{name}-{settings.identity()[:6]}": settings
-        for name, settings in zip(names, distinct, strict=True)
+    runs = {
+        name if often[name] == 1 else f"{name}-{choice.settings.identity()[:6]}": choice.settings
+        for name, choice in zip(names, once, strict=True)
     }
+    return Plan(runs=runs, notes=(*_shared(valid), *_left_out(refused)))
 
 
 def split_values(text: str) -> list[str]:
@@ -85,24 +102,82 @@ def _values(words: Iterable[str]) -> dict[str, list[Any]]:
     return values
 
 
-def _valid(preset: str, values: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    there = read_preset(preset)
-    refused: dict[str, dict[str, Any]] = {}
-    taken = set()
+@dataclass(frozen=True, kw_only=True)
+class _Choice:
+    """A valid combination."""
+
+    overrides: Mapping[str, Any]
+    settings: Settings
+    spare: frozenset[str]
+    """Settings with several values that it does not heed: they are as the preset has them."""
+
+
+_Refused = tuple[Mapping[str, Any], FealError]
+
+
+def _valid(preset: str, values: Mapping[str, Sequence[Any]]) -> tuple[list[_Choice], list[_Refused]]:
+    """Valid combinations, and the others with the reason.
+
+    Raises:
+        FealError: a value that is valid in no combination is a mistake.
+    """
+    for model in values.get("query_model", ()):
+        # A strategy that takes none would not look at it.
+        if model is not None and model not in get_args(QueryModel):
+            raise unknown("query_model", str(model), get_args(QueryModel))
+    varied = frozenset(key for key, several in values.items() if len(several) > 1)
+    valid: list[_Choice] = []
+    refused: list[_Refused] = []
     for combination in product(*values.values()):
         overrides = dict(zip(values, combination, strict=True))
-        name = overrides.get("strategy", there.get("strategy", Settings.model_fields["strategy"].default))
-        takes = strategy_named(str(name)).query_models
-        wanted = overrides.get("query_model", there.get("query_model"))
-        if wanted is not None and takes and wanted not in takes:
-            refused[name] = overrides
-            continue
-        taken.add(name)
-        yield overrides if takes else {**overrides, "query_model": None}
-    for name, overrides in refused.items():
-        if name not in taken:
-            # None of the query models is for this strategy; loading says so.
-            yield overrides
+        try:
+            valid.append(_choice(preset, overrides, varied))
+        except FealError as error:
+            refused.append((overrides, error))
+    used = {(key, repr(value)) for choice in valid for key, value in choice.overrides.items()}
+    for overrides, error in refused:
+        # Which query models there are depends on the strategy, which has a combination then.
+        if any((key, repr(value)) not in used for key, value in overrides.items() if key != "query_model"):
+            raise error
+    return valid, refused
+
+
+def _choice(preset: str, overrides: Mapping[str, Any], varied: frozenset[str]) -> _Choice:
+    default = read_preset(preset).get("strategy", Settings.model_fields["strategy"].default)
+    takes_none = not strategy_named(str(overrides.get("strategy", default))).query_models
+    asked = {"query_model": None} if takes_none else {}
+    settings = load(preset, {**overrides, **asked})
+    spare = varied & unheeded(settings)
+    if spare:
+        kept = {key: value for key, value in overrides.items() if key not in spare}
+        settings = load(preset, {**kept, **asked})
+    return _Choice(overrides=overrides, settings=settings, spare=spare | (varied & asked.keys()))
+
+
+def _shared(valid: Sequence[_Choice]) -> list[str]:
+    """A sentence for strategies that run once for all values of a setting."""
+    ignoring: dict[str, dict[str, None]] = {}
+    for choice in valid:
+        loss = choice.settings.loss if "loss" in choice.overrides else None
+        name = " ".join(filter(None, (short_name(choice.settings.strategy), loss)))
+        for key in sorted(choice.spare):
+            ignoring.setdefault(key, {})[name] = None
+    alike: dict[str, list[str]] = {}
+    for key, strategies in ignoring.items():
+        alike.setdefault(", ".join(strategies), []).append(key)
+    return [
+        f"{names}: once for all values of {', '.join(keys)}, which change nothing."
+        for names, keys in alike.items()
+    ]
+
+
+def _left_out(refused: Sequence[_Refused]) -> list[str]:
+    if not refused:
+        return []
+    (first, error), count = refused[0], len(refused)
+    words = " ".join(f"{key}={_readable(value)}" for key, value in first.items())
+    are = "combination is" if count == 1 else "combinations are"
+    return [f"{count} {are} left out as not valid, such as {words}: {error}"]
 
 
 def _name(settings: Settings, varied: Sequence[str]) -> str:

@@ -99,5 +99,5 @@ def _check_unchanged(folder: RunFolder, settings: Settings, recorded: Mapping[st
                 f"{folder.config} was edited since the run began ({key}: {then.get(key)} became {now.get(key)}): "
                 "put it back, or start a new run."
             )
-    if settings.rounds < int(then["rounds"]):
+    if settings.rounds < then.get("rounds", 0):
         raise damaged(folder.config, f"rounds: {then['rounds']} became {settings.rounds}")

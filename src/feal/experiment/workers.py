@@ -41,7 +41,8 @@ def work_off(
                     worker.end()
                     workers.remove(worker)
             while waiting and len(workers) < processes:
-                workers.append(_Worker(perform))
+                with _interruptions_later():
+                    workers.append(_Worker(perform))
             for worker in workers:
                 if worker.task is None and waiting:
                     worker.give(waiting.popleft())
@@ -52,8 +53,12 @@ def work_off(
                 if worker.pipe in ready:
                     yield worker.answer()
     finally:
-        for worker in workers:
-            worker.end()
+        # Whoever presses Ctrl-C again must not leave those behind that are still to be ended.
+        with _interruptions_later():
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                worker.end()
 
 
 class _Worker(Generic[T]):
@@ -87,8 +92,11 @@ class _Worker(Generic[T]):
             self.worn = True
             return task, _death(self._process.exitcode)
 
-    def end(self) -> None:
+    def terminate(self) -> None:
         self._process.terminate()
+
+    def end(self) -> None:
+        self.terminate()
         self._process.join(5)
         if self._process.is_alive():
             self._process.kill()
@@ -104,6 +112,19 @@ def _death(code: int | None) -> str:
     else:
         how = f"ended by itself with code {code}: repeat the command to go on."
     return f"Its process {how}"
+
+
+@contextmanager
+def _interruptions_later() -> Iterator[None]:
+    """Ctrl-C is heard at the end of the block, when what was begun in it is known to whoever has to end it."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if heard and callable(before):
+        before(signal.SIGINT, None)
 
 
 @contextmanager

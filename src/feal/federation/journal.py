@@ -67,6 +67,13 @@ class State:
     """Length of the log before the last round's figures, which an extension of the run writes anew."""
 
 
+_KINDS = {
+    **dict.fromkeys(("configuration", "facts", "labels", "weights", "trained", "seconds"), dict),
+    **dict.fromkeys(("round", "step", "log_bytes", "round_bytes"), int),
+}
+"""What fields must be that everybody who reads a state relies on."""
+
+
 class Journal:
     """The coordinator's durable memory in a run directory."""
 
@@ -95,6 +102,9 @@ class Journal:
             raise damaged(self._state, f"unexpected content: {error}") from error
         if state.stage not in get_args(Stage):
             raise damaged(self._state, f"there is no stage {state.stage!r}")
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(state, name), kind):
+                raise damaged(self._state, f"{name} is {getattr(state, name)!r}")
         return state
 
     def recover(self) -> State:

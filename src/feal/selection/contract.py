@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -147,6 +148,10 @@ class Choice:
     """`rejected` for diversity, `filled` in because the strategy ran short."""
 
 
+EVERY_SETTING = ("selection.*", "evidence.*")
+"""What a strategy can look at."""
+
+
 class Strategy(ABC):
     """Which samples to label next.
 
@@ -168,8 +173,8 @@ class Strategy(ABC):
     """What `query_model` may be; the first is the default."""
     default_loss: ClassVar[Loss] = "plain"
     default_counts: ClassVar[Counts | None] = None
-    settings: ClassVar[tuple[str, ...]] = ()
-    """Settings of its own, for `feal list strategies`."""
+    settings: ClassVar[tuple[str, ...]] = EVERY_SETTING
+    """Settings that its choice depends on, `*` for any letters; see `heeds`."""
     source: ClassVar[str] = ""
     """Authors, venue and year."""
 
@@ -178,6 +183,16 @@ class Strategy(ABC):
         """The models it looks at under these settings."""
         del query_model, selection
         return cls.roles
+
+    @classmethod
+    def heeds(cls, setting: str) -> bool:
+        """Whether its choice depends on a setting, by dotted name.
+
+        Every class names its `settings` itself, also where they are none: one that inherits them may look at
+        more than its parent does, and so is taken to look at all.
+        """
+        named: tuple[str, ...] = vars(cls).get("settings", EVERY_SETTING)
+        return any(fnmatchcase(setting, pattern) for pattern in named)
 
     @abstractmethod
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:

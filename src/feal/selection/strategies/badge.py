@@ -29,6 +29,7 @@ class Badge(QueryingStrategy):
     the pick (for the first pick ||G||^2).
     """
 
+    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "Ash et al., ICLR 2020"
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:

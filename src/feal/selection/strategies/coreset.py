@@ -19,6 +19,7 @@ class Coreset(QueryingStrategy):
     """
 
     needs_labelled: ClassVar[bool] = True
+    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "Sener and Savarese, ICLR 2018"
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:

@@ -27,6 +27,7 @@ class Entropy(QueryingStrategy):
     The form for segmentation is ours: the mean over pixels.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "Shannon, Bell System Technical Journal 1948"
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:

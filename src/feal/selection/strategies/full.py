@@ -13,4 +13,5 @@ class Full(Random):
     """A run asks for the label of every sample at its beginning and ends after one round; nothing is chosen."""
 
     everything: ClassVar[bool] = True
+    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "upper bound"

@@ -15,6 +15,7 @@ class Random(Strategy):
     """Every sample gets a uniform number; the largest are chosen."""
 
     needs_images: ClassVar[bool] = False
+    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "baseline"
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:

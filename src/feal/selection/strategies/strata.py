@@ -23,6 +23,7 @@ class Strata(Strategy):
 
     roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
     default_loss: ClassVar[Loss] = "balanced"
+    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "this project"
 
     def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:

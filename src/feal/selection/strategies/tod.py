@@ -40,6 +40,7 @@ class Tod(QueryingStrategy):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset(role for pair in COMPARED.values() for role in pair)
+    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "Huang et al., ICCV 2021"
 
     @classmethod
