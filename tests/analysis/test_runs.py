@@ -1,7 +1,9 @@
+import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from feal.analysis.runs import arms, find_runs, read_run, read_runs
 from feal.errors import FealError
 from feal.experiment import start
 from feal.experiment.folder import RunFolder
+from tests.copies import copied, cut
 from tests.runs import tiny
 
 Make = Callable[..., Path]
@@ -86,7 +89,8 @@ def test_a_round_without_its_figures_is_a_broken_line(sweep: Path, tmp_path: Pat
 def test_reading_runs_and_their_curves_needs_no_torch(sweep: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from feal.analysis.curves import curve_of; "
-        f"from feal.analysis.runs import read_runs; [curve_of(run) for run in read_runs([Path({str(sweep)!r})])]; "
+        f"from feal.analysis.runs import read_runs; sweep = Path({str(sweep)!r}); "
+        "[curve_of(run) for run in read_runs([sweep / 'random', sweep / 'entropy', sweep / 'n5'])]; "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -112,10 +116,102 @@ def test_runs_of_different_experiments_are_refused_with_the_reason(sweep: Path, 
         read_runs([sweep / "n5", tmp_path])
 
 
-def test_a_seed_twice_is_refused(sweep: Path, tmp_path: Path) -> None:
-    shutil.copytree(sweep / "n5", tmp_path / "copy")
+def test_a_seed_twice_is_used_once_and_said(sweep: Path, tmp_path: Path) -> None:
+    copy = copied(sweep / "n5", tmp_path / "copy")
+    both = read_runs([sweep / "n5", tmp_path])
+    assert [run.path for run in both] == [sweep / "n5"] or [run.path for run in both] == [copy]
+    (said,) = both.left_out
+    assert said.endswith("(feal, seed 0): it is left out.")
+    other = copied(sweep / "n5", tmp_path / "other", change=lambda *_: 0.25)
+    assert any("though their figures differ" in sentence for sentence in read_runs([copy, other]).left_out)
     with pytest.raises(FealError, match="both feal with seed 0"):
-        arms(read_runs([sweep / "n5", tmp_path]))
+        arms([read_run(copy), read_run(other)])
+
+
+def test_of_two_runs_of_a_seed_the_finished_one_is_kept(sweep: Path, tmp_path: Path) -> None:
+    cut(copied(sweep / "n5", tmp_path / "a"), rounds=1)
+    copied(sweep / "n5", tmp_path / "b")
+    assert [run.path.name for run in read_runs([tmp_path])] == ["b"]
+
+
+def test_settings_that_a_strategy_does_not_heed_tell_no_runs_apart(sweep: Path, tmp_path: Path) -> None:
+    selection = {**tiny().selection.model_dump(mode="json"), "n": 9}
+    copied(sweep / "random" / "0", tmp_path / "same", selection=selection)
+    copied(sweep / "random" / "0", tmp_path / "third", selection=selection, seed=2)
+    copied(sweep / "n5", tmp_path / "n9", selection=selection)
+    found = read_runs([sweep / "random", sweep / "n5", tmp_path])
+    assert {name: [run.settings.seed for run in group] for name, group in arms(found).items()} == {
+        "feal evidential, selection.n=5": [0],
+        "feal evidential, selection.n=9": [0],
+        "random": [0, 1, 2],
+    }
+    (said,) = found.left_out
+    assert "(random, seed 0): it is left out." in said
+
+
+def test_the_same_place_by_another_way_is_seen_once(sweep: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    shutil.copytree(sweep / "random", place / "random")
+    (place / "latest").symlink_to(place / "random")
+    (place / "random" / "above").symlink_to(place)
+    roundabout = place / "random" / ".." / "random"
+    assert len(find_runs([place, roundabout, place / "latest"])) == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("config.yaml", None, "config.yaml is damaged (it is missing)"),
+        ("config.yaml", "dataset: [", "is no YAML any more"),
+        ("config.yaml", "", "it holds no settings"),
+        ("config.yaml", "later: 1\n", "was edited"),
+        ("state.json", None, "state.json is damaged (it is missing)"),
+        ("state.json", "", "state.json is damaged"),
+        ("state.json", "[]", "state.json is damaged"),
+        ("state.json", '{"facts": {}}', "did not note what its images are"),
+        ("state.json", '{"facts": []}', "facts is []"),
+        ("state.json", '{"log_bytes": "many"}', "log_bytes is 'many'"),
+        ("state.json", '{"labels": 3}', "labels is 3"),
+        ("state.json", '{"configuration": null}', "configuration is None"),
+    ],
+)
+def test_a_damaged_run_is_told_and_the_others_are_used(
+    sweep: Path, tmp_path: Path, file: str, content: str | None, said: str
+) -> None:
+    copied(sweep / "random" / "0", tmp_path / "whole")
+    broken = copied(sweep / "random" / "1", tmp_path / "broken") / file
+    if content is None:
+        broken.unlink()
+    elif content.startswith("{"):
+        broken.write_text(json.dumps({**json.loads(broken.read_text()), **json.loads(content)}))
+    else:
+        broken.write_text(content)
+    found = read_runs([tmp_path])
+    assert [run.path.name for run in found] == ["whole"]
+    (sentence,) = found.left_out
+    assert said in sentence
+    assert sentence.startswith(str(tmp_path / "broken"))
+    assert sentence.endswith("It is left out.")
+    with pytest.raises(FealError, match=re.escape(said)):
+        read_runs([tmp_path / "broken"])
+
+
+def test_a_folder_that_cannot_be_read_is_told(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(sweep / "random", tmp_path / "random")
+    (tmp_path / "closed").mkdir()
+    listed = Path.iterdir
+
+    def refused(path: Path) -> Iterator[Path]:
+        if path.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    found = read_runs([tmp_path])
+    assert len(found) == 2
+    assert found.left_out == (f"{tmp_path / 'closed'} cannot be read (Permission denied): it is left out.",)
 
 
 def test_nothing_there_and_nothing_begun_are_told(tmp_path: Path) -> None:

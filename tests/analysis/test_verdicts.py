@@ -95,6 +95,52 @@ def test_random_of_the_same_loss_is_preferred() -> None:
     assert "feal: not only the selection differs from random's, but also loss." in alone.remarks
 
 
+def test_random_with_the_same_settings_is_the_reference() -> None:
+    def arm(strategy: str, value: float, **settings: object) -> list[Run]:
+        return [made(strategy, seed, (0.1, value, value), **settings) for seed in (0, 1)]
+
+    runs = [*arm("random", 0.2, budget=3), *arm("random", 0.4, budget=5), *arm("badge", 0.5, budget=5)]
+    found = verdicts(arms_of(runs))
+    difference = of(found, "badge global").difference
+    assert difference is not None
+    assert (difference["reference"], difference["difference"]) == ("random plain, budget=5", pytest.approx(0.1))
+    assert not any("not only the selection" in remark for remark in found.remarks)
+    assert all(of(found, f"random plain, budget={budget}").difference is None for budget in (3, 5))
+
+
+def test_random_on_the_plain_loss_stands_beside_the_nearest() -> None:
+    evidential = [made("random", seed, (0.0, 0.1, 0.1), loss="evidential") for seed in (0, 1)]
+    feal = [made("feal", seed, (0.1, 0.2, 0.2)) for seed in (0, 1)]
+    found = verdicts(arms_of([*RANDOM, *evidential, *feal]))
+    both = [(row["reference"], round(row["difference"], 3)) for row in (of(found, "feal").difference,
+            of(found, "feal").to_plain) if row]  # fmt: skip
+    # Random on the plain loss has 0.35 and 0.55 in the mean of rounds 2 and 3.
+    assert both == [("random evidential", 0.1), ("random plain", -0.25)]
+    loss = of(found, "random evidential")
+    assert loss.difference is None
+    assert loss.to_plain is not None
+    assert loss.to_plain["difference"] == pytest.approx(-0.35)
+    assert of(found, "random plain").to_plain is None
+    assert len(found.sentences) == 3
+    # With a reference of one's own, or another budget, there is nothing to stand beside it.
+    assert of(verdicts(arms_of([*RANDOM, *evidential, *feal]), to="random evidential"), "feal").to_plain is None
+    larger = [made("feal", seed, (0.1, 0.2, 0.2), budget=9) for seed in (0, 1)]
+    assert of(verdicts(arms_of([*RANDOM, *evidential, *larger])), "feal").to_plain is None
+
+
+def test_labels_to_where_the_reference_ends() -> None:
+    # Random's mean curve ends at 0.5; entropy's is 0.3, 0.55, 0.65 at 10, 20 and 40 labels.
+    entropy = of(verdicts(arms_of([*RANDOM, *ENTROPY])), "entropy local")
+    assert entropy.catching_up == pytest.approx((10 + 10 * 0.2 / 0.25, 40))
+    worse = of(verdicts(arms_of([*RANDOM, *ENTROPY]), to="entropy local"), "random")
+    assert math.isnan(worse.catching_up[0])
+
+
+def test_where_lower_is_better_a_sentence_says_so() -> None:
+    (sentence,) = verdicts(arms_of([*RANDOM, *ENTROPY]), metric="hd95").sentences
+    assert sentence.startswith("entropy local is 1.500 above random, which is worse (95 % interval")
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +77,9 @@ def test_another_metric_share_and_reference(sweep: Path, command: Command) -> No
 
 def test_what_is_unfinished_broken_or_not_begun_is_said(run: Path, sweep: Path, command: Command) -> None:
     cut(copied(run, sweep / "running", strategy="random", seed=5), rounds=2)
-    (copied(run, sweep / "new", strategy="random", seed=6) / "state.json").unlink()
+    new = copied(run, sweep / "new", strategy="random", seed=6)
+    for name in ("state.json", "metrics.jsonl", "summary.json"):
+        (new / name).unlink()
     log = sweep / "entropy" / "1" / "metrics.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     at = next(number for number, line in enumerate(lines) if json.loads(line).get("round") == 2)
@@ -90,6 +93,31 @@ def test_what_is_unfinished_broken_or_not_begun_is_said(run: Path, sweep: Path, 
     assert f"{log}, line {at + 1}: no record can be read there" in ended.out
     assert "0.300 (n=1)" in ended.out
     assert "entropy local: paired with random over the common seeds 0 (random alone has 1)" in ended.out
+
+
+def test_damaged_runs_stop_nothing_and_are_told(run: Path, sweep: Path, command: Command) -> None:
+    """Of many folders some are broken, copied twice, or hold figures that are none: the rest is compared."""
+    whole = command("compare", sweep).out
+    (copied(run, sweep / "no-state", strategy="random", seed=5) / "state.json").unlink()
+    (copied(run, sweep / "no-config", strategy="random", seed=6) / "config.yaml").unlink()
+    (copied(run, sweep / "empty-log", strategy="random", seed=7) / "metrics.jsonl").write_text("")
+    copied(sweep / "entropy" / "0", sweep / "entropy" / "zero again")
+    log = copied(run, sweep / "nan", strategy="random", seed=8, change=lambda *_: math.nan) / "metrics.jsonl"
+    ended = command("compare", sweep)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("11 runs (8 finished, 3 left out) of")
+    for said in (
+        f"{sweep / 'no-state' / 'state.json'} is damaged (it is missing)",
+        f"{sweep / 'no-config' / 'config.yaml'} is damaged (it is missing)",
+        f"{sweep / 'empty-log' / 'metrics.jsonl'} is shorter than what was written",
+        f"{sweep / 'entropy' / 'zero again'} repeats {sweep / 'entropy' / '0'} (entropy local, seed 0): it",
+        f"{log}, line ",
+        "pooled is not as it should be (Input should be a finite number), so it is left out",
+    ):
+        assert said in ended.out
+    table = [line for line in whole.splitlines() if line.startswith((" full", " random", " entropy"))]
+    assert table
+    assert set(table) <= set(ended.out.splitlines())
 
 
 def test_a_single_seed(sweep: Path, command: Command) -> None:

@@ -11,6 +11,7 @@ from feal.analysis.curves import Over
 from feal.analysis.runs import Run
 from feal.analysis.statistics import mean_and_deviation
 from feal.errors import FealError
+from feal.selection.heeding import unheeded
 from feal.settings import OPERATIONAL, Settings, Task, flatten
 
 SAME_SET = ("dataset", "sites", "validation", "model")
@@ -74,7 +75,8 @@ def match(wanted: Settings, arms: Iterable[Arm], *, told_by: Collection[str]) ->
 
 def _match(wanted: Settings, arm: Arm) -> Match:
     own = arm.runs[0].decisive
-    values = _compared(wanted, arm.runs[0].task)
+    spare = unheeded(wanted)
+    values = {key: value for key, value in _compared(wanted, arm.runs[0].task).items() if key not in spare}
     return Match(
         arm=arm, unlike={key: (own.get(key), value) for key, value in values.items() if own.get(key) != value}
     )

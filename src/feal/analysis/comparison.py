@@ -19,6 +19,7 @@ from feal.analysis.statistics import (
     paired_difference,
 )
 from feal.errors import FealError
+from feal.federation.statistics import lower_is_better
 
 Row = dict[str, Any]
 Arms = Mapping[str, Sequence[Curve]]
@@ -140,6 +141,7 @@ def differences(
     few rounds have not.
     """
     table = []
+    falling = metric is not None and lower_is_better(metric)
     for arm, reference in pairs:
         both = [
             (whole_figures(one, metric=metric, over=over), whole_figures(other, metric=metric, over=over))
@@ -160,7 +162,7 @@ def differences(
                     "low": difference.low,
                     "high": difference.high,
                     "n": difference.pairs,
-                    "in_words": in_words(difference, arm=arm, reference=reference),
+                    "in_words": in_words(difference, arm=arm, reference=reference, falling=falling),
                 }
             )
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,12 +40,22 @@ def mean_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, flo
     >>> round(low, 3), round(high, 3)
     (0.252, 0.748)
     """
-    from scipy.special import stdtrit
-
     array = _seeds(values)
     mean, deviation = mean_and_deviation(array)
-    half = stdtrit(len(array) - 1, (1 + level) / 2) * deviation / np.sqrt(len(array))
-    return float(mean - half), float(mean + half)
+    return student_interval(float(mean), float(deviation), len(array), level=level)
+
+
+def student_interval(mean: float, deviation: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Student's t interval of a mean by the deviation of the n numbers that it is of; NaN for a single one.
+
+    >>> low, high = student_interval(0.5, 0.1, 3)
+    >>> round(low, 3), round(high, 3)
+    (0.252, 0.748)
+    """
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * deviation / math.sqrt(n)
+    return mean - half, mean + half
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +100,17 @@ def paired_difference(
     )
 
 
-def in_words(difference: Difference, *, arm: str, reference: str) -> str:
+def in_words(difference: Difference, *, arm: str, reference: str, falling: bool = False) -> str:
     """A difference as a plain sentence that says whether it lies within the noise.
+
+    Of a `falling` figure, such as a distance, it says which side is the better one.
 
     >>> print(in_words(paired_difference([0.5, 0.6], [0.4, 0.4]), arm="feal", reference="random"))
     feal is 0.150 above random (95 % interval 0.100 to 0.200, 2 pairs): more than the noise, as far as they tell.
     """
     side = "above" if difference.mean >= 0 else "below"
-    start = f"{arm} is {abs(difference.mean):.3f} {side} {reference}"
+    better = f", which is {'worse' if side == 'above' else 'better'}" if falling and difference.mean else ""
+    start = f"{arm} is {abs(difference.mean):.3f} {side} {reference}{better}"
     if difference.pairs < 2:
         return f"{start} (one pair): whether that is noise cannot be said."
     interval = f"{100 * difference.level:.0f} % interval {difference.low:.3f} to {difference.high:.3f}"

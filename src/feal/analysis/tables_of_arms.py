@@ -34,6 +34,7 @@ def verdict_grid(found: Verdicts) -> Grid:
     apart = _apart([line.arm for line in found.lines])
     references = {line.difference["reference"] for line in found.lines if line.difference}
     to = next(iter(references)) if len(references) == 1 else "reference"
+    beside = any(line.to_plain for line in found.lines)
     level = f"labels of a site to {100 * found.share:g} % of full"
     figures = (
         "seeds",
@@ -43,11 +44,15 @@ def verdict_grid(found: Verdicts) -> Grid:
         f"difference to {to}",
         "95 % interval",
         "pairs",
+        *(("difference to random on the plain loss", "95 % interval") if beside else ()),
     )
     return Grid(
         title=f"{_called(found.metric)} over {found.rounds} rounds",
         heading=(*_NAMES[: 3 if apart else 2], *figures),
-        rows=tuple((*_names(line.arm, apart), *_figures(line, named=len(references) > 1)) for line in found.lines),
+        rows=tuple(
+            (*_names(line.arm, apart), *_figures(line, named=len(references) > 1, beside=beside))
+            for line in found.lines
+        ),
         names=3 if apart else 2,
     )
 
@@ -63,8 +68,7 @@ def tidy_rows(table: ByRound, found: Verdicts) -> list[Row]:
         for name, (value, deviation) in (("outcome", judged.outcome), ("area", judged.area)):
             rows.append(_row(judged.arm, name, value=value, sd=deviation, n=judged.n))
         rows.append(_row(judged.arm, f"labels_to_{found.share:g}_of_full", value=judged.labels, n=judged.n))
-        if judged.difference:
-            difference = judged.difference
+        for difference in filter(None, (judged.difference, judged.to_plain)):
             kept = {key: difference[key] for key in ("sd", "low", "high", "n", "reference")}
             name = f"difference_of_{difference['figure']}"
             rows.append(_row(judged.arm, name, value=difference["difference"], **kept))
@@ -122,13 +126,14 @@ def _cell(cell: Cell, usual: int) -> Entry:
     return Entry(_spread(cell.mean, cell.deviation) + seeds, cell.rank)
 
 
-def _figures(line: Verdict, *, named: bool) -> list[Entry]:
+def _figures(line: Verdict, *, named: bool, beside: bool) -> list[Entry]:
     return [
         Entry(str(line.n)),
         _entry(_spread(*line.outcome), line.outcome[0]),
         _entry(_spread(*line.area), line.area[0]),
         _labels(line),
-        *_difference(line, named=named),
+        *_difference(line.difference, named=named),
+        *(_difference(line.to_plain)[:2] if beside else ()),
     ]
 
 
@@ -137,13 +142,13 @@ def _labels(line: Verdict) -> Entry:
         return NOTHING
     if math.isnan(line.labels):
         return Entry("not reached")
-    return Entry(f"{line.labels:.0f} of {line.all_labels:.0f}")
+    at_most = "at most " if line.labels <= line.first_labels else ""
+    return Entry(f"{at_most}{line.labels:.0f} of {line.all_labels:.0f}")
 
 
-def _difference(line: Verdict, *, named: bool) -> tuple[Entry, Entry, Entry]:
-    if line.difference is None:
+def _difference(row: Row | None, *, named: bool = False) -> tuple[Entry, Entry, Entry]:
+    if row is None:
         return NOTHING, NOTHING, NOTHING
-    row = line.difference
     against = f" to {row['reference']}" if named else ""
     interval = _entry(f"{row['low']:+.3f} to {row['high']:+.3f}", row["low"])
     return Entry(f"{row['difference']:+.3f}{against}"), interval, Entry(str(row["n"]))

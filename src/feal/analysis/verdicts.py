@@ -20,6 +20,9 @@ from feal.federation.statistics import lower_is_better
 OF_SELECTION = ("strategy", "query_model", "selection.")
 """Beginnings of settings that say how samples are chosen; arms that differ in others differ in more than that."""
 
+OF_LOSS = ("loss", "counts", "evidence.")
+"""Beginnings of settings that say what training minimises."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -35,8 +38,14 @@ class Verdict:
     """A site's labels at which the arm's mean curve reaches the share of full supervision."""
     all_labels: float = math.nan
     """A site's labels under full supervision."""
+    first_labels: float = math.nan
+    """A site's labels in the first round: fewer cannot be told."""
     difference: Row | None = None
     """To the reference, see `feal.analysis.comparison.differences`; None for the reference itself."""
+    to_plain: Row | None = None
+    """The same to random on the plain loss, where the reference is another: what selection and loss are worth."""
+    catching_up: tuple[float, float] = (math.nan, math.nan)
+    """A site's labels at which the mean curve is where the reference's ends, and those that the reference has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +58,7 @@ class Verdicts:
     rounds: int
     lines: tuple[Verdict, ...]
     sentences: tuple[str, ...]
+    """One for each difference."""
     remarks: tuple[str, ...]
 
 
@@ -67,7 +77,8 @@ def verdicts(
         metric: the task's primary one by default.
         over: figures of all test samples together, or means of the sites'.
         share: of full supervision's figure; where lower is better, full supervision's figure is divided by it.
-        to: the arm that the others are held against; random by default, that of the same loss if there is one.
+        to: the arm that the others are held against. By default each has the random arm that is nearest to it,
+            on the same loss and otherwise the same settings if there is one, and random on the plain loss beside.
 
     Raises:
         FealError: an unknown metric, an arm `to` that is not there or not finished, a share out of range.
@@ -83,10 +94,14 @@ def verdicts(
     lines = []
     for name, arm in judged.items():
         reference, bound = _nearest(arm, references), _nearest(arm, bounds)
-        found: list[Row] = []
-        if reference is not None and reference is not arm:
-            found = differences(curves, [(name, reference.name)], metric=figure.metric, over=over)
-        line = _verdict(arm, curves[name], figure, found)
+        plain = _plain(arm, references) if to is None else None
+        line = replace(
+            _verdict(arm, curves[name], figure),
+            difference=_difference(arm, reference, curves, figure),
+            to_plain=None if plain is reference else _difference(arm, plain, curves, figure),
+        )
+        if line.difference:
+            line = _with_catching_up(line, curves, figure)
         lines.append(line if bound is None else _with_labels(line, curves[name], bound, figure, share))
     return Verdicts(
         metric=figure.metric,
@@ -94,7 +109,7 @@ def verdicts(
         share=share,
         rounds=rounds,
         lines=tuple(lines),
-        sentences=tuple(line.difference["in_words"] for line in lines if line.difference),
+        sentences=tuple(row["in_words"] for line in lines for row in (line.difference, line.to_plain) if row),
         remarks=tuple(_remarks(lines, curves, references, bounds, rounds=rounds)),
     )
 
@@ -126,11 +141,39 @@ def _references(arms: Sequence[Arm], judged: Mapping[str, Arm], to: str | None) 
 
 
 def _nearest(arm: Arm, others: Sequence[Arm]) -> Arm | None:
-    """The one with the same loss, which leaves less besides to differ; otherwise the first."""
-    return next((other for other in others if other.loss == arm.loss), others[0] if others else None)
+    """The arm itself, or else the one with the same loss and the fewest other settings that differ."""
+    return min(
+        others,
+        key=lambda other: (other is not arm, other.loss != arm.loss, len(_besides_selection(arm, other))),
+        default=None,
+    )
 
 
-def _verdict(arm: Arm, curves: Sequence[Curve], figure: _Figure, found: Sequence[Row]) -> Verdict:
+def _plain(arm: Arm, references: Sequence[Arm]) -> Arm | None:
+    """Random on the plain loss, if nothing else differs."""
+    plain = _nearest(arm, [other for other in references if other.loss == "plain"])
+    if plain is None or any(not key.startswith(OF_LOSS) for key in _besides_selection(arm, plain)):
+        return None
+    return plain
+
+
+def _besides_selection(arm: Arm, other: Arm) -> list[str]:
+    """Settings in which two arms differ, but for those that say how samples are chosen."""
+    mine, its = arm.runs[0].decisive, other.runs[0].decisive
+    return [key for key in mine if mine[key] != its.get(key) and not key.startswith(OF_SELECTION)]
+
+
+def _difference(
+    arm: Arm, reference: Arm | None, curves: Mapping[str, Sequence[Curve]], figure: _Figure
+) -> Row | None:
+    if reference is None or reference is arm:
+        return None
+    found = differences(curves, [(arm.name, reference.name)], metric=figure.metric, over=figure.over)
+    # Runs of one round have no outcome; their only figure is the last.
+    return next((row for row in found if row["figure"] in ("outcome", "last")), None)
+
+
+def _verdict(arm: Arm, curves: Sequence[Curve], figure: _Figure) -> Verdict:
     whole = [whole_figures(curve, metric=figure.metric, over=figure.over) for curve in curves]
     outcome, area = (mean_and_deviation([entry[key] for entry in whole]) for key in ("outcome", "area"))
     return Verdict(
@@ -138,22 +181,35 @@ def _verdict(arm: Arm, curves: Sequence[Curve], figure: _Figure, found: Sequence
         n=len(curves),
         outcome=(float(outcome[0]), float(outcome[1])),
         area=(float(area[0]), float(area[1])),
-        # Runs of one round have no outcome; their only figure is the last.
-        difference=next((row for row in found if row["figure"] in ("outcome", "last")), None),
+        first_labels=float(np.mean([curve.labels()[0] for curve in curves])),
     )
 
 
 def _with_labels(line: Verdict, curves: Sequence[Curve], bound: Arm, figure: _Figure, share: float) -> Verdict:
     whole = figure.known(bound.whole)
     best = float(np.mean([figure.values(curve)[-1] for curve in whole]))
-    sign, level = (-1, best / share) if lower_is_better(figure.metric) else (1, best * share)
-    labels, _ = mean_and_deviation([curve.labels() for curve in curves])
-    values, _ = mean_and_deviation([figure.values(curve) for curve in curves])
+    level = best / share if lower_is_better(figure.metric) else best * share
     return replace(
         line,
-        labels=labels_to_reach(labels, sign * values, sign * level),
+        labels=_labels_at(level, curves, figure),
         all_labels=float(np.mean([curve.labels()[-1] for curve in whole])),
     )
+
+
+def _with_catching_up(line: Verdict, curves: Mapping[str, Sequence[Curve]], figure: _Figure) -> Verdict:
+    assert line.difference is not None
+    theirs = curves[line.difference["reference"]]
+    level = float(np.mean([figure.values(curve)[-1] for curve in theirs]))
+    all_labels = float(np.mean([curve.labels()[-1] for curve in theirs]))
+    return replace(line, catching_up=(_labels_at(level, curves[line.arm.name], figure), all_labels))
+
+
+def _labels_at(level: float, curves: Sequence[Curve], figure: _Figure) -> float:
+    """A site's labels at which the mean curve is as good as a level; NaN if it never is."""
+    sign = -1 if lower_is_better(figure.metric) else 1
+    labels, _ = mean_and_deviation([curve.labels() for curve in curves])
+    values, _ = mean_and_deviation([figure.values(curve) for curve in curves])
+    return labels_to_reach(labels, sign * values, sign * level)
 
 
 def _first(curves: Sequence[Curve], rounds: int) -> list[Curve]:
@@ -220,8 +276,7 @@ def _more_than_selection(held: Sequence[tuple[Arm, Arm]]) -> list[str]:
     """A sentence for all arms that differ from their reference in the same settings besides the selection's."""
     alike: dict[tuple[str, str], list[str]] = {}
     for arm, reference in held:
-        mine, its = arm.runs[0].decisive, reference.runs[0].decisive
-        apart = [key for key in mine if mine[key] != its.get(key) and not key.startswith(OF_SELECTION)]
+        apart = _besides_selection(arm, reference)
         if apart:
             alike.setdefault((reference.name, ", ".join(apart)), []).append(arm.name)
     return [

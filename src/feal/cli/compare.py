@@ -11,7 +11,8 @@ from feal.analysis.arms import arms_of
 from feal.analysis.by_round import by_round
 from feal.analysis.curves import Over
 from feal.analysis.grids import Grid, latex, markdown
-from feal.analysis.runs import Run, find_runs, read_runs
+from feal.analysis.leading import on_the_best
+from feal.analysis.runs import Reading, read_runs
 from feal.analysis.tables import table_text
 from feal.analysis.tables_of_arms import round_grid, tidy_rows, verdict_grid
 from feal.analysis.verdicts import verdicts
@@ -29,35 +30,37 @@ def compare(
     Raises:
         FealError: no runs, runs of different experiments, an unknown metric or arm.
     """
-    runs = read_runs(places)
-    arms = arms_of(runs)
+    reading = read_runs(places)
+    arms = arms_of(reading)
     table = by_round(arms, metric=metric, over=over)
     found = verdicts(arms, metric=metric, over=over, share=share, to=to)
-    opening = _opening(runs, len(find_runs(places)) - len(runs))
-    remarks = [*(remark for arm in arms for remark in arm.remarks()), *found.remarks]
+    opening = _opening(reading)
+    sentences = (*on_the_best(found), *found.sentences)
+    remarks = [*reading.left_out, *(remark for arm in arms for remark in arm.remarks()), *found.remarks]
     grids = [round_grid(table), *([verdict_grid(found)] if found.lines else [])]
     if form == "csv":
         sys.stdout.write(table_text(tidy_rows(table, found)))
         sys.stderr.write("".join(f"{remark}\n" for remark in remarks))
     elif form == "table":
-        _show(opening, grids, found.sentences, remarks)
+        _show(opening, grids, sentences, remarks)
     else:
         write, item, opening = (markdown, "- ", opening) if form == "markdown" else (latex, "% ", f"% {opening}")
-        said = "\n".join(item + sentence for sentence in (*found.sentences, *remarks))
+        said = "\n".join(item + sentence for sentence in (*sentences, *remarks))
         print("\n\n".join([opening, *map(write, grids), *([said] if said else [])]))
 
 
-def _opening(runs: Sequence[Run], not_begun: int) -> str:
+def _opening(reading: Reading) -> str:
     """What is compared, in a line."""
     counted = {
-        "finished": sum(run.status == "finished" for run in runs),
-        "unfinished": sum(run.status == "unfinished" for run in runs),
-        "waiting for labels": sum(run.status == "waiting" for run in runs),
-        "not begun": not_begun,
+        "finished": sum(run.status == "finished" for run in reading),
+        "unfinished": sum(run.status == "unfinished" for run in reading),
+        "waiting for labels": sum(run.status == "waiting" for run in reading),
+        "not begun": reading.not_begun,
+        "left out": len(reading.left_out),
     }
-    settings = runs[0].settings
+    settings = reading[0].settings
     how_many = ", ".join(f"{number} {what}" for what, number in counted.items() if number)
-    return f"{len(runs) + not_begun} runs ({how_many}) of {settings.dataset} with {settings.model}"
+    return f"{sum(counted.values())} runs ({how_many}) of {settings.dataset} with {settings.model}"
 
 
 def _show(opening: str, grids: Sequence[Grid], sentences: Sequence[str], remarks: Sequence[str]) -> None:

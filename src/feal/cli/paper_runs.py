@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from feal.analysis.beside import Match, Ours, check_same_set, match, ours
 from feal.analysis.curves import Over
 from feal.analysis.grids import Entry as Word
 from feal.analysis.grids import Grid
-from feal.analysis.runs import Run, find_runs, read_runs
+from feal.analysis.runs import Reading, Run, find_runs, read_runs
 from feal.analysis.tables import table_text
 from feal.cli.grids import wide_console
 from feal.cli.paper import TERMS, Format, paragraph, show_grids
@@ -45,18 +46,22 @@ def show_beside(name: str, places: Sequence[Path], *, over: Over, format: Format
     rows = entry.published()
     if not entry.comparable():
         raise FealError(_nothing_to_compare(entry))
-    runs = _by_preset(entry, places)
+    runs, left_out = _by_preset(entry, places)
+    if not runs:
+        raise FealError(left_out[0].removesuffix(" It is left out."))
     pairs, missing = _pairs(rows, runs, over)
     if not pairs:
         raise FealError(f"None of the runs is of a row of {name}: `feal paper {name}` shows the commands.")
+    remarks = [*left_out, *_remarks(pairs, missing, over=over)]
     if format == "csv":
-        print(table_text([_tidy(pair) for pair in pairs]), end="")
+        sys.stdout.write(table_text([_tidy(pair) for pair in pairs]))
+        sys.stderr.write("".join(f"{remark}\n" for remark in remarks))
         return
     console = wide_console()
     say(console, f"{entry.title}: {entry.shows}\n", style="bold" if format == "table" else None)
     grids = arrange((cell for pair in pairs for cell in _cells(pair)), labels=("row", ""))
     show_grids(console, [_without_repeats(grid) for grid in grids], format=format)
-    for sentence in _remarks(pairs, missing, over=over):
+    for sentence in remarks:
         paragraph(console, sentence)
 
 
@@ -67,13 +72,18 @@ def _nothing_to_compare(entry: Entry) -> str:
     return f"The paper prints no numbers of {entry.name} to hold runs against{look}."
 
 
-def _by_preset(entry: Entry, places: Sequence[Path]) -> dict[str, list[Run]]:
-    """Runs by the preset whose data set they are of, each checked for being of it."""
+def _by_preset(entry: Entry, places: Sequence[Path]) -> tuple[dict[str, Reading], list[str]]:
+    """Runs by the preset whose data set they are of, each checked for being of it; and what cannot be used."""
     wanted = {preset: load(preset) for preset in entry.presets}
     presets = {settings.dataset: preset for preset, settings in wanted.items()}
     paths: dict[str, list[Path]] = {}
+    left_out: list[str] = []
     for path in find_runs(places):
-        dataset = RunFolder(path).read_config().get("dataset")
+        try:
+            dataset = RunFolder(path).read_config().get("dataset")
+        except FealError as error:
+            left_out.append(f"{error} It is left out.")
+            continue
         if dataset not in presets:
             raise FealError(
                 f"{path} is a run on {dataset}, and {entry.name} is about {', '.join(entry.presets)}: "
@@ -84,7 +94,7 @@ def _by_preset(entry: Entry, places: Sequence[Path]) -> dict[str, list[Run]]:
     for preset, runs in found.items():
         for run in runs:
             check_same_set(run, wanted[preset], preset=preset, about=entry.name)
-    return found
+    return found, [*left_out, *(sentence for reading in found.values() for sentence in reading.left_out)]
 
 
 def _pairs(

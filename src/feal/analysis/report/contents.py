@@ -15,7 +15,7 @@ from feal.analysis.report.answer import Answer, answer
 from feal.analysis.report.missing import why_missing
 from feal.analysis.report.pictures import Gallery, gallery
 from feal.analysis.report.reproduction import Reproduction, reproduction
-from feal.analysis.runs import Run, arms
+from feal.analysis.runs import Reading, Run, arms
 from feal.analysis.tables_of_arms import round_grid
 from feal.errors import FealError
 from feal.federation.statistics import primary_metric
@@ -171,7 +171,8 @@ def _notices(runs: Sequence[Run]) -> tuple[str, ...]:
     judged = (
         [f"Judged by a validation fold of {fold:.0%} of the training part; the test part rests."] if fold else []
     )
-    return (*standing, *judged, *(problem for run in runs for problem in run.problems))
+    left_out = runs.left_out if isinstance(runs, Reading) else ()
+    return (*standing, *judged, *left_out, *(problem for run in runs for problem in run.problems))
 
 
 def _counted(count: int, what: str) -> str:
