@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -73,7 +74,7 @@ def _size(picture: Image.Image, width: int) -> tuple[int, int]:
     return width, round(picture.height * width / picture.width)
 
 
-def _rows(name: str, groups: list[list[Run]]) -> Rows:
+def _rows(name: str, groups: Sequence[Sequence[Run]]) -> Rows:
     for runs in groups:
         rows = data_of(FIGURES.get(name), runs, pictures=True)
         if rows:

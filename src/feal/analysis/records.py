@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-Record = Mapping[str, Any]
-
 _UNREADABLE = "no record can be read there"
 
 
@@ -41,7 +39,7 @@ class _Round(_Part):
     seconds: dict[str, float]
 
 
-def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
     """The records in the committed `length` of a log, and a sentence for each line that is left out.
 
     Args:
@@ -56,7 +54,7 @@ def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Record, ...
             content = file.read(length)
     except OSError as error:
         return (), (f"{log} cannot be read ({error.strerror}): its figures are missing.",)
-    records: list[Record] = []
+    records: list[Mapping[str, Any]] = []
     problems: list[str] = []
     known: set[int] = set()
     for number, line in enumerate(content.splitlines(), start=1):
@@ -73,7 +71,7 @@ def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Record, ...
     return tuple(records), tuple(problems)
 
 
-def _parsed(line: bytes) -> Record | None:
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -81,7 +79,7 @@ def _parsed(line: bytes) -> Record | None:
     return record if isinstance(record, dict) and isinstance(record.get("event"), str) else None
 
 
-def _flaw(record: Record, known: set[int], *, classes: int) -> str:
+def _flaw(record: Mapping[str, Any], known: set[int], *, classes: int) -> str:
     """What is wrong with a record; empty if nothing is, as with whatever is not a round's."""
     if record["event"] != "round":
         return ""

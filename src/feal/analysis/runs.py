@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from feal.analysis.records import Record, read_log
+from feal.analysis.records import read_log
 from feal.classes import short_name
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder, settings_of
@@ -19,6 +19,7 @@ from feal.files import damaged
 from feal.settings import OPERATIONAL, Settings, Task, flatten
 
 Status = Literal["finished", "waiting", "unfinished"]
+Record = Mapping[str, Any]
 
 SHARED = ("dataset", "sites", "validation", "synthetic.", "model", "weights", "weights_digest")
 """Beginnings of settings that runs must have in common to be compared: what is learned, and by what."""

@@ -135,10 +135,10 @@ def _valid(preset: str, values: Mapping[str, Sequence[Any]]) -> tuple[list[_Choi
         except FealError as error:
             refused.append((overrides, error))
     used = {(key, repr(value)) for choice in valid for key, value in choice.overrides.items()}
-    for overrides, error in refused:
+    for attempt, reason in refused:
         # Which query models there are depends on the strategy, which has a combination then.
-        if any((key, repr(value)) not in used for key, value in overrides.items() if key != "query_model"):
-            raise error
+        if any((key, repr(value)) not in used for key, value in attempt.items() if key != "query_model"):
+            raise reason
     return valid, refused
 
 
