@@ -62,6 +62,7 @@ BAD = {**GOOD, "round": 2}
         ),
         ({**BAD, "metrics": {"dice": {**FIGURES, "mean": "0.5"}}}, "metrics.dice.mean is not as it should be"),
         ({**BAD, "diagnostics": {"recall": [0.5]}}, "diagnostics.recall has 1 numbers for 3 classes"),
+        ({**BAD, "energy": {"alder": [1, "2"]}}, "energy.alder.1 is not as it should be"),
         ({**BAD, "seconds": {"training": float("inf")}}, "seconds.training is not as it should be"),
     ],
 )

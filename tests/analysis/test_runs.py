@@ -121,7 +121,9 @@ def test_a_seed_twice_is_used_once_and_said(sweep: Path, tmp_path: Path) -> None
     both = read_runs([sweep / "n5", tmp_path])
     assert [run.path for run in both] == [sweep / "n5"] or [run.path for run in both] == [copy]
     (said,) = both.left_out
-    assert said.endswith("(feal, seed 0): it is left out.")
+    assert "repeats" in said
+    assert said.endswith(" (settings, seed and figures): left out.")
+    assert both.unused == 1
     other = copied(sweep / "n5", tmp_path / "other", change=lambda *_: 0.25)
     assert any("though their figures differ" in sentence for sentence in read_runs([copy, other]).left_out)
     with pytest.raises(FealError, match="both feal with seed 0"):
@@ -145,8 +147,17 @@ def test_settings_that_a_strategy_does_not_heed_tell_no_runs_apart(sweep: Path, 
         "feal evidential, selection.n=9": [0],
         "random": [0, 1, 2],
     }
+    assert found.unused == len(found.left_out) == 1
+
+
+def test_many_repeats_are_one_sentence(sweep: Path, tmp_path: Path) -> None:
+    for number in range(6):
+        copied(sweep / "n5", tmp_path / str(number))
+    found = read_runs([tmp_path])
+    assert found.unused == 5
     (said,) = found.left_out
-    assert "(random, seed 0): it is left out." in said
+    assert said.count(" repeats ") == 3
+    assert said.endswith("(settings, seed and figures), and 2 more: left out.")
 
 
 def test_the_same_place_by_another_way_is_seen_once(sweep: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_damaged_runs_stop_nothing_and_are_told(run: Path, sweep: Path, command:
         f"{sweep / 'no-state' / 'state.json'} is damaged (it is missing)",
         f"{sweep / 'no-config' / 'config.yaml'} is damaged (it is missing)",
         f"{sweep / 'empty-log' / 'metrics.jsonl'} is shorter than what was written",
-        f"{sweep / 'entropy' / 'zero again'} repeats {sweep / 'entropy' / '0'} (entropy local, seed 0): it",
+        f"{sweep / 'entropy' / 'zero again'} repeats {sweep / 'entropy' / '0'} (settings, seed and figures): left",
         f"{log}, line ",
         "pooled is not as it should be (Input should be a finite number), so it is left out",
     ):

@@ -37,6 +37,7 @@ class _Round(_Part):
     metrics: dict[str, _Figures]
     diagnostics: _Diagnostics
     seconds: dict[str, float]
+    energy: dict[str, list[int]] = {}
 
 
 def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:

@@ -24,6 +24,9 @@ Record = Mapping[str, Any]
 SHARED = ("dataset", "sites", "validation", "synthetic.", "model", "weights", "weights_digest")
 """Beginnings of settings that runs must have in common to be compared: what is learned, and by what."""
 
+FEW_NAMED = 3
+"""Repeats of runs that are told one by one."""
+
 TRACES = ("config.yaml", "state.json", "metrics.jsonl")
 """A folder with any of these is a run, or what is left of one."""
 
@@ -86,8 +89,10 @@ class Reading(Sequence[Run]):
 
     runs: tuple[Run, ...]
     not_begun: int = 0
+    unused: int = 0
+    """Damaged runs, and such as repeat another."""
     left_out: tuple[str, ...] = ()
-    """A sentence for each run that cannot be used."""
+    """Sentences on the unused ones."""
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -169,7 +174,12 @@ def read_runs(places: Iterable[Path]) -> Reading:
     for run in runs[1:]:
         _check_alike(runs[0], run)
     kept, repeats = _each_once(_with_spare(runs))
-    return Reading(runs=tuple(kept), not_begun=not_begun, left_out=(*left_out, *repeats))
+    return Reading(
+        runs=tuple(kept),
+        not_begun=not_begun,
+        unused=len(left_out) + len(runs) - len(kept),
+        left_out=(*left_out, *repeats),
+    )
 
 
 def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -269,23 +279,28 @@ def _with_spare(runs: Sequence[Run]) -> list[Run]:
 
 
 def _each_once(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """Runs of which no two have the same settings and seed, and a sentence for each that is left out."""
+    """Runs of which no two have the same settings and seed, and sentences on those that are left out."""
     alike: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         alike.setdefault((run.kind, run.settings.seed), []).append(run)
-    kept, said = [], []
+    kept: list[Run] = []
+    same: list[str] = []
+    differing: list[str] = []
     for group in alike.values():
         best = max(group, key=lambda run: (run.status == "finished", len(run.rounds)))
         kept.append(best)
-        said += [_repeats(run, best) for run in group if run is not best]
+        for run in group:
+            if run is not best:
+                (same if _figures(run) == _figures(best) else differing).append(f"{run.path} repeats {best.path}")
+    said = [f"{what} (settings and seed), though their figures differ: it is left out." for what in differing]
+    if same:
+        more = f", and {len(same) - FEW_NAMED} more" if len(same) > FEW_NAMED else ""
+        said.append(f"{', '.join(same[:FEW_NAMED])} (settings, seed and figures){more}: left out.")
     return kept, said
 
 
-def _repeats(run: Run, kept: Run) -> str:
-    figures = [[(record["round"], record["metrics"]) for record in one.rounds] for one in (run, kept)]
-    differ = ", though their figures differ" if figures[0] != figures[1] else ""
-    name = " ".join(filter(None, (short_name(run.settings.strategy), run.settings.query_model)))
-    return f"{run.path} repeats {kept.path} ({name}, seed {run.settings.seed}){differ}: it is left out."
+def _figures(run: Run) -> list[object]:
+    return [(record["round"], record["metrics"]) for record in run.rounds]
 
 
 def _check_alike(one: Run, other: Run) -> None:

@@ -56,7 +56,7 @@ def _opening(reading: Reading) -> str:
         "unfinished": sum(run.status == "unfinished" for run in reading),
         "waiting for labels": sum(run.status == "waiting" for run in reading),
         "not begun": reading.not_begun,
-        "left out": len(reading.left_out),
+        "left out": reading.unused,
     }
     settings = reading[0].settings
     how_many = ", ".join(f"{number} {what}" for what, number in counted.items() if number)

@@ -122,7 +122,7 @@ class Energy:
 def _samples(run: Run, record: Mapping[str, Any]) -> tuple[Samples, bool]:
     """Energies by site, and whether they are the samples' own; those of the histograms where one is missing."""
     own = {site: values for site, values in energies(run, record["round"]).items() if len(values)}
-    counted = {site: counts for site, counts in record["energy"].items() if sum(counts)}
+    counted = {site: counts for site, counts in record.get("energy", {}).items() if sum(counts)}
     if own and own.keys() >= counted.keys():
         return own, True
     low, high = ENERGY_RANGE
