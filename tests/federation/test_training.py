@@ -26,6 +26,7 @@ def _train(
     if weights is not None:
         network.load_state_dict(weights)
     settings = {"lr": 1e-3, "seed": 0, "images": IMAGES, "local_epochs": 1, "weight_decay": 0.0, **changes}
+    samples = settings.pop("samples", len(TARGETS))
     training = Training(
         lr=settings["lr"],
         batch_size=4,
@@ -35,7 +36,7 @@ def _train(
     return train(
         network,
         read=lambda rows: (settings["images"][rows], TARGETS[rows]),
-        samples=len(TARGETS),
+        samples=samples,
         objective=PlainCrossEntropy(),
         training=training,
         lr=training.lr,
@@ -75,6 +76,14 @@ def test_it_is_adam_as_torch_has_it() -> None:
     for name, tensor in network.state_dict().items():
         torch.testing.assert_close(trained.weights[name], tensor)
     assert trained.loss == pytest.approx(sum(losses) / 9, rel=1e-6)
+
+
+def test_the_loss_of_a_lone_sample_is_its_own() -> None:
+    """It is taken twice for BatchNorm's sake, and counts once."""
+    torch.manual_seed(1)
+    network = build_model("tiny-cnn", task="classification", classes=2, channels=3, height=32, width=32).train()
+    expected = torch.nn.functional.cross_entropy(network(IMAGES[[0, 0]]), TARGETS[[0, 0]])
+    assert _train(samples=1).loss == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_moments_carry_over_as_if_training_had_not_paused() -> None:

@@ -77,6 +77,7 @@ def _epoch(
     device: torch.device,
 ) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.float64, device=device)
+    looks = 0
     for batch in batches(samples, batch_size, generator):
         optimizer.zero_grad(set_to_none=True)
         inputs, target = read(batch)
@@ -86,7 +87,8 @@ def _epoch(
         loss.backward()
         optimizer.step()
         total += loss.detach() * len(batch)
-    return (total / samples).cpu()
+        looks += len(batch)
+    return (total / looks).cpu()
 
 
 def batches(samples: int, batch_size: int, generator: torch.Generator) -> list[torch.Tensor]:
