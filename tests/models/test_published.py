@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+import socket
 from email.message import Message
 from http.client import BadStatusLine, IncompleteRead
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 
 from feal.errors import FealError
 from feal.models import MODELS, find_weights, starting_model
-from feal.models.published import Packaged, read_weights
+from feal.models.published import Downloaded, Packaged, read_weights
 from feal.settings import Settings
 from feal.tensors import tensors_digest
 
@@ -94,6 +95,17 @@ def test_a_download_that_breaks_off_says_why(
         FealError, match=f"cannot be downloaded .*({why}).*: get https.*b0-355c32eb.pth in another way"
     ):
         find_weights("efficientnet-b0", "imagenet")
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feal.models.published.PATIENCE", 0.1)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/net-00000000.pth"
+        with pytest.raises(FealError, match="weights of net cannot be downloaded .timed out.: get http"):
+            Downloaded("net", url).tensors()
+    assert socket.getdefaulttimeout() is None
+    assert list(hub.iterdir()) == []
 
 
 each_download = pytest.mark.parametrize("name", FILES)
@@ -183,6 +195,20 @@ def test_what_is_no_file_of_weights_is_one_sentence(name: str, content: bytes, t
         read_weights(path)
 
 
+def test_a_file_with_any_byte_exchanged_is_read_or_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pth"
+    torch.save({"weight": torch.ones(2)}, path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    refused = 0
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x15]) + content[place + 1 :])
+        try:
+            read_weights(path)
+        except FealError:
+            refused += 1
+    assert refused > len(content) / 4
+
+
 def test_a_file_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     for name in ("weights.pth", "weights.safetensors"):
         with pytest.raises(FealError, match="cannot be read .No such file or directory"):
@@ -191,5 +217,16 @@ def test_a_file_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_whole_checkpoint_is_not_a_state_dict(tmp_path: Path) -> None:
     torch.save({"epoch": 3, "state": {"weight": torch.ones(1)}}, tmp_path / "weights.pth")
+    with pytest.raises(FealError, match="holds more than tensors by name: give a state dict"):
+        read_weights(tmp_path / "weights.pth")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{7: torch.ones(1)}, {"weight": torch.ones(2, 2).to_sparse()}, {"weight": torch.empty(2, device="meta")}],
+    ids=["number", "sparse", "no values"],
+)
+def test_what_is_no_tensor_with_a_name_is_one_sentence(content: dict[object, object], tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "weights.pth")
     with pytest.raises(FealError, match="holds more than tensors by name: give a state dict"):
         read_weights(tmp_path / "weights.pth")

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-import pickle
+import socket
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
+from itertools import starmap
 from pathlib import Path
 from typing import Protocol
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from feal.errors import FealError
 from feal.tensors import Tensors
 
 _OUT_OF_REACH = (OSError, HTTPException)
-_NO_WEIGHTS = (RuntimeError, ValueError, EOFError, LookupError, pickle.UnpicklingError, SafetensorError)
-_FAILURES = (*_OUT_OF_REACH, *_NO_WEIGHTS)
+
+PATIENCE = 30.0
+"""Seconds that a server may be silent; torch's hub would wait for ever behind a firewall that swallows packets."""
 
 
 class Published(Protocol):
@@ -48,11 +49,11 @@ class Downloaded:
     def tensors(self) -> Tensors:
         """The tensors of the file; a `FealError` if there is no way to them."""
         try:
-            with _protocols_accepted():
+            with _protocols_accepted(), _patience():
                 tensors = torch.hub.load_state_dict_from_url(
                     self.url, map_location="cpu", progress=False, weights_only=True, check_hash=True
                 )
-        except _FAILURES as error:
+        except Exception as error:  # as below
             raise FealError(
                 f"The ImageNet weights of {self.name} cannot be downloaded ({_why(error)}): "
                 f"get {self.url} in another way, and give it as weights=FILE."
@@ -94,7 +95,7 @@ def read_weights(path: Path) -> Tensors:
     """
     try:
         tensors = load_file(path) if path.suffix == ".safetensors" else _state_dict(path)
-    except _FAILURES as error:
+    except Exception as error:  # bytes of any kind make torch fail in any way, with an AssertionError for one
         raise FealError(
             f"The weights {path} cannot be read ({_why(error)}): give safetensors, or a state dict of torch."
         ) from error
@@ -102,9 +103,16 @@ def read_weights(path: Path) -> Tensors:
 
 
 def _by_name(tensors: object, *, source: str) -> Tensors:
-    if not isinstance(tensors, Mapping) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+    if not isinstance(tensors, Mapping) or not all(starmap(_is_plain, tensors.items())):
         raise FealError(f"{source} holds more than tensors by name: give a state dict, or a safetensors file.")
     return dict(tensors)
+
+
+def _is_plain(name: object, value: object) -> bool:
+    """Whether a tensor has a name and is one number after the other: not sparse, packed or without values."""
+    if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+        return False
+    return value.layout is torch.strided and not value.is_quantized and not value.is_meta
 
 
 def _state_dict(path: Path) -> object:
@@ -118,6 +126,16 @@ def _protocols_accepted() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Detected pickle protocol")
         yield
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(PATIENCE)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def _why(error: Exception) -> str:
