@@ -284,6 +284,20 @@ def test_where_nothing_can_be_written_beside(
     assert np.array_equal(bench.open(), expected)
 
 
+def test_damaged_outputs_that_cannot_be_replaced_are_passed_by(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = bench.open()
+    (path,) = bench.files
+    path.write_bytes(path.read_bytes()[:-1])
+    damaged = path.read_bytes()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(trunk_module.os, "access", lambda path, mode: False)
+    assert np.array_equal(bench.open(), expected)
+    assert path.read_bytes() == damaged
+    assert len(list((tmp_path / "cache" / "feal" / "trunks").glob("*.npy"))) == 1
+
+
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")

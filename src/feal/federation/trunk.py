@@ -78,7 +78,7 @@ def _name(data: PreparedSet, site: PreparedSite, settings: Settings, device: tor
 
 def _place(root: Path, name: str) -> Path:
     beside = root.resolve().with_name(f"{root.resolve().name}-trunks")
-    own = os.access(beside if beside.exists() else beside.parent, os.W_OK) or (beside / name).exists()
+    own = os.access(beside if beside.exists() else beside.parent, os.W_OK) or _is_whole(beside / name)
     return (beside if own else user_cache() / "trunks") / name
 
 
