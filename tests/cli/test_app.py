@@ -115,6 +115,7 @@ def test_the_papers_figures_stand_beside_its_settings(command: Command) -> None:
         assert f"model {settings.model} · {facts}" in said
     assert "feal 65.18 ± 0.41¹ 67.77 ± 1.31¹ 68.41 ± 1.01¹ 68.46 ± 0.37¹" in said
     assert "feal 83.72¹ 85.19¹ 85.96¹ 86.27¹" in said
+    assert "states lambda, n and tau for fed-isic and fed-polyp alone, and no batch_size" in said
 
 
 def test_the_papers_figures_are_for_presets(command: Command) -> None:

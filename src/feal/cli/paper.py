@@ -26,6 +26,10 @@ MARKS = {
     "table": "¹ best and ² second best, as the paper marks them.",
     "markdown": "Bold and underlined: what the paper marks as the best and the second best.",
 }
+UNSTATED = (
+    "The paper states lambda, n and tau for fed-isic and fed-polyp alone, and no batch_size: "
+    "those of the nearest preset and of the authors' code stand in."
+)
 TERMS = "epi: epistemic, ale: aleatoric uncertainty; g, l: of the global, the local model."
 
 
@@ -74,6 +78,7 @@ def show_paper() -> None:
             console.print(f"[dim]{_settings(load(name))}[/dim]")
             show_grids(console, number_grids(rows), format="table")
     say(console, f"Per cent, means of three seeds (± standard deviation), as printed in {CITATION}.")
+    paragraph(console, UNSTATED)
 
 
 def show_grids(console: Console, grids: Iterable[Grid], *, format: Format) -> None:
