@@ -143,6 +143,9 @@ class Settings(Section):
 
     dataset: str = Field(description="name of a data set, or the path of a prepared folder")
     data: str | None = Field(None, description="folder of prepared data sets; $FEAL_DATA or the cache otherwise")
+    size: Annotated[int, Field(ge=8, le=4096)] | None = Field(
+        None, description="height and width that the set was prepared with, if not the data set's own"
+    )
     sites: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         None, description="sites of the data set that take part; all by default"
     )
@@ -245,7 +248,7 @@ OPERATIONAL = (
 )
 """Settings that may change while a run is under way: how far it goes, what carries it, whom it waits for."""
 
-LATER = ("sites", "training.trainable", "training.views", "transforms.", "validation", "weights")
+LATER = ("sites", "size", "training.trainable", "training.views", "transforms.", "validation", "weights")
 """Beginnings of names of settings that came when there were runs already: at their defaults they change no id."""
 
 

@@ -9,6 +9,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from feal.config import load
+from feal.data import located
 from tests.command import Command
 
 OWN = """
@@ -168,8 +170,31 @@ def test_the_pages_class_finds_a_picture_of_another_name(command: Command, pictu
 
 @pytest.mark.parametrize("preset", ["fed-isic-small", "fed-polyp-small"])
 def test_small_presets_say_how_to_prepare_them(preset: str) -> None:
-    text = (files("feal.config") / "presets" / f"{preset}.yaml").read_text()
-    assert yaml.safe_load(text)["about"].endswith("prepare with --size 128")
+    content = yaml.safe_load((files("feal.config") / "presets" / f"{preset}.yaml").read_text())
+    assert content["about"].endswith("prepare with --size 128")
+    assert content["size"] == 128
+
+
+def test_sizes_of_a_set_lie_side_by_side(
+    command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = pictures.parent / "kept"
+    monkeypatch.setenv("FEAL_DATA", str(kept))
+    words = ("data", "prepare", "folder", "--from", pictures, "--task", "classification", "--name", "mine")
+    for size in (32, 48):
+        assert command(*words, "--size", size, "--processes", 1).code == 0
+    assert sorted(path.name for path in kept.iterdir()) == ["mine-32", "mine-48"]
+    assert "mine-48 is whole" in "".join(command("data", "check", "mine", "size=48").out.split("\n"))
+    assert command("data", "show", "mine", "size=32", "--out", "sheets").code == 0
+    assert command("data", "check", "mine-32").code == 0
+    ended = command("data", "check", "mine")
+    assert ended.code == 2
+    told = " ".join(ended.err.split())
+    assert f"(size=32 in {kept}/mine-32, size=48 in {kept}/mine-48)" in told
+    refused = " ".join(command("data", "check", "mine", "size=64").err.split())
+    assert "is not prepared at 64 pixels in" in refused
+    assert "`feal data prepare folder --name mine --from DOWNLOAD --size 64`" in refused
+    assert located(load("demo", {"dataset": "mine", "size": 32})) == kept / "mine-32"
 
 
 def test_a_set_is_checked_by_its_name(command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +204,6 @@ def test_a_set_is_checked_by_its_name(command: Command, pictures: Path, monkeypa
     assert prepared.code == 0
     checked = command("data", "check", "mine")
     assert checked.code == 0
-    assert "mine is whole: 2 sites" in checked.out.replace("\n", "")
-    manifest = json.loads((pictures.parent / "kept" / "mine" / "manifest.json").read_text())
+    assert "mine-32 is whole: 2 sites" in checked.out.replace("\n", "")
+    manifest = json.loads((pictures.parent / "kept" / "mine-32" / "manifest.json").read_text())
     assert manifest["classes"] == ["a", "b"]

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from feal.data.datasets import DATASETS, is_named, locate
 from feal.data.preparation.registry import DOWNLOADS
 from feal.data.prepared import open_prepared
+from feal.data.writing import PreparedWriter
 from feal.errors import FealError
 
 SMALL = {"sites": 1, "train": 4, "test": 2}
@@ -90,8 +92,7 @@ def test_a_download_is_looked_for_by_name(
     for part in (
         tmp_path / "data" / "plain",
         tmp_path / "cache" / "feal" / "plain",
-        "feal data prepare plain --from",
-        "with the --size that its preset names",
+        "feal data prepare plain --from DOWNLOAD`",
     ):
         assert str(part) in str(nowhere.value)
     assert locate(known, data=plain) == plain
@@ -114,3 +115,49 @@ def test_a_set_of_ones_own_is_found_by_the_name_it_was_given(plain: Path, monkey
     assert locate("plain") == plain
     assert not is_named("elsewhere")
     assert not is_named(str(plain))
+
+
+def _square(root: Path, *, name: str, side: int) -> Path:
+    with PreparedWriter(
+        root, name=name, task="classification", classes=("a", "b"), channels=1, height=side, width=side
+    ) as writer:
+        images = np.zeros((2, 1, side, side), np.uint8)
+        writer.site("alder").append(ids=["s", "t"], images=images, truth=np.array([0, 1]), splits=["train"] * 2)
+    return root
+
+
+def test_a_size_is_found_by_its_folder(tmp_path: Path, known: str) -> None:
+    usual = _square(tmp_path / "plain", name="plain", side=8)
+    small = _square(tmp_path / "plain-4", name="plain", side=4)
+    _square(tmp_path / "plain-2", name="plain-2", side=2)
+    assert locate(known, data=tmp_path) == usual
+    assert locate(known, data=tmp_path, size=8) == usual
+    assert locate(known, data=tmp_path, size=4) == small
+    assert locate(known, data=small, size=4) == small
+    with pytest.raises(FealError, match=r"not prepared at 2 pixels in .*plain-2 and .*--from DOWNLOAD --size 2`"):
+        locate(known, data=tmp_path, size=2)
+
+
+def test_only_another_size_is_there(tmp_path: Path, known: str) -> None:
+    small = _square(tmp_path / "plain-4", name="plain", side=4)
+    with pytest.raises(FealError) as other:
+        locate(known, data=tmp_path)
+    assert "`feal data prepare plain --from DOWNLOAD`" in str(other.value)
+    assert f"or take what there is (size=4 in {small})" in str(other.value)
+    (small / "manifest.json").write_text("{")
+    with pytest.raises(FealError, match="or say where it lies by data=FOLDER"):
+        locate(known, data=tmp_path)
+
+
+def test_a_set_of_ones_own_needs_no_size_as_long_as_there_is_one(tmp_path: Path) -> None:
+    small = _square(tmp_path / "mine-4", name="mine", side=4)
+    assert is_named("mine", data=tmp_path)
+    assert locate("mine", data=tmp_path) == small
+    _square(tmp_path / "mine-6", name="mine", side=6)
+    with pytest.raises(FealError, match=r"take what there is \(size=4 in .*, size=6 in "):
+        locate("mine", data=tmp_path)
+
+
+def test_a_folder_of_another_size_is_not_taken_for_the_one_asked_for(plain: Path) -> None:
+    with pytest.raises(FealError, match=r"holds images of 3 x 2 pixels, not of size=3: set size=null"):
+        locate(str(plain), size=3)

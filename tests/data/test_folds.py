@@ -110,5 +110,5 @@ def test_some_of_the_sites_can_take_part(tmp_path: Path) -> None:
 
 
 def test_a_site_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(FealError, match="There is no site in .* 'brich'"):
+    with pytest.raises(FealError, match=r"has no site brich, only .*: prepare .*, or go on without by 'sites=\["):
         start(tiny(sites=["brich"]), out=tmp_path / "run")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data import PreparedSet, PreparedSite, locate, open_prepared, open_truth
+from feal.data import PreparedSet, PreparedSite, located, open_prepared, open_truth
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder, settings_of
 from feal.federation.store import Store
@@ -66,8 +66,7 @@ def read_discrimination(path: Path, *, draw: bool = True) -> list[Discrimination
         FealError: no run there, one for segmentation, one without `diagnostics`, or other data than it had.
     """
     settings = settings_of(RunFolder(path))
-    synthetic = settings.synthetic.model_dump()
-    data = open_prepared(locate(settings.dataset, data=settings.data, synthetic=synthetic, draw=draw))
+    data = open_prepared(located(settings, draw=draw))
     if data.task != "classification":
         raise FealError(f"{path} is a run for {data.task}, which has no ROC curve: look at its Dice and HD95.")
     kept = sorted((path / "sites").glob("*/diagnostics/evaluation-*.safetensors"))

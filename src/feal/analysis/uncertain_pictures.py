@@ -15,7 +15,7 @@ from scipy import ndimage
 
 from feal.analysis.kept import kept_of_pool
 from feal.analysis.runs import Run
-from feal.data import PreparedSet, PreparedSite, locate, open_prepared
+from feal.data import PreparedSet, PreparedSite, located, open_prepared
 from feal.data.pictures import as_picture, palette
 from feal.errors import FealError
 from feal.federation.store import Store
@@ -61,7 +61,7 @@ def chosen_images(run: Run, round_: int, *, each: int) -> Iterator[Chosen]:
         FealError: the prepared images are not at hand, or are not the run's own.
     """
     settings = run.settings
-    data = open_prepared(locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump()))
+    data = open_prepared(located(settings))
     for name, kept in kept_of_pool(run, round_).items():
         maps = {kind: kept[key].double().numpy() for kind, (key, _) in KINDS.items() if key in kept}
         folder = run.path / "sites" / name

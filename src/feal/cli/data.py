@@ -60,27 +60,33 @@ def prepare(
     prepare_dataset(name, source, to, own=own, size=size, skip_bad=skip_bad, processes=processes)
 
 
-@app.command(epilog="Examples: `feal data check prepared/mine` · `feal data check fed-isic`")
+@app.command(
+    epilog="Examples: `feal data check prepared/mine` · `feal data check fed-isic` · "
+    "`feal data check fed-isic size=128`"
+)
 def check(
     dataset: Annotated[str, typer.Argument(help="A data set (`feal list datasets`) or a prepared folder.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Which one: size=128, ...")
+    ] = None,
 ) -> None:
     """Verify a prepared data set: every file's checksum, the tables, every label or mask."""
     from feal.cli.preparing import showing_findings
     from feal.cli.sheets import check_dataset
 
     with showing_findings():
-        check_dataset(dataset)
+        check_dataset(dataset, overrides or [])
 
 
 @app.command(
     epilog="Examples: `feal data show synthetic-lesions` · `feal data show prepared/mine` · "
-    "`feal data show synthetic-polyps size=96 --out sheets`"
+    "`feal data show fed-isic size=128 --out sheets`"
 )
 def show(
     dataset: Annotated[str, typer.Argument(help="A data set (`feal list datasets`) or a prepared folder.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of a synthetic set: size=64, sites=3, ..."),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Which one: size=128; of a synthetic set also sites=3, ..."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the contact sheets.")] = Path("contact-sheets"),
 ) -> None:

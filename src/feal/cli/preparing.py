@@ -16,7 +16,7 @@ from feal.cli.bars import Bar
 from feal.cli.sheets import counts_table, findings_table
 from feal.cli.tables import command, say
 from feal.data import open_prepared
-from feal.data.datasets import places
+from feal.data.places import folder_name, places
 from feal.data.preparation.contract import Download, Finding
 from feal.data.preparation.downloads import DOWNLOADS
 from feal.data.preparation.findings import FindingsError
@@ -58,7 +58,7 @@ def prepare_dataset(
 ) -> None:
     """Prepare a data set and print what it holds and what is to be known of it."""
     download = _download(name, source, own)
-    to = to or places()[0] / download.name
+    to = to or places()[0] / folder_name(download.name, size=size, usual=download.size)
     console = Console()
     with showing_findings(), _Bar(console) as bar:
         outcome = prepare(

@@ -12,7 +12,7 @@ from rich.text import Text
 from feal.cli.tables import say
 from feal.config import parse
 from feal.config.overrides import build
-from feal.data import PreparedSet, locate, open_prepared
+from feal.data import DATASETS, PreparedSet, located, open_prepared
 from feal.data.checking import class_counts, problems
 from feal.data.contact_sheet import contact_sheet
 from feal.data.preparation.contract import Finding
@@ -21,9 +21,7 @@ from feal.data.preparation.findings import FindingsError
 
 def show_dataset(dataset: str, overrides: Sequence[str], out: Path) -> None:
     """Write a contact sheet for every site and print its samples by split and class."""
-    options = {f"synthetic.{key.removeprefix('synthetic.')}": value for key, value in parse(overrides).items()}
-    settings = build({"dataset": dataset, "model": "any", **options}, source="the command line")
-    data = open_prepared(locate(dataset, data=settings.data, synthetic=settings.synthetic.model_dump()))
+    data = open_prepared(_folder(dataset, overrides))
     for name in data.sites:
         contact_sheet(data.site(name), out / f"{name}.png")
     console = Console()
@@ -33,9 +31,9 @@ def show_dataset(dataset: str, overrides: Sequence[str], out: Path) -> None:
         say(console, str(out / f"{name}.png"))
 
 
-def check_dataset(dataset: str) -> None:
+def check_dataset(dataset: str, overrides: Sequence[str]) -> None:
     """Verify a prepared data set and print its counts, or everything that is wrong with it."""
-    root = locate(dataset)
+    root = _folder(dataset, overrides)
     data = open_prepared(root)
     found = [Finding(file=str(path.relative_to(data.root)), problem=problem) for path, problem in problems(data)]
     if found:
@@ -48,6 +46,14 @@ def check_dataset(dataset: str) -> None:
     console = Console()
     console.print(counts_table(data))
     say(console, f"{root} is whole: {len(data.sites)} sites, every file as it was prepared.")
+
+
+def _folder(dataset: str, overrides: Sequence[str]) -> Path:
+    """The data set as overrides say: the size of a prepared one, or all that a synthetic one has."""
+    options = parse(overrides)
+    if dataset in DATASETS.names():
+        options = {f"synthetic.{key.removeprefix('synthetic.')}": value for key, value in options.items()}
+    return located(build({"dataset": dataset, "model": "any", **options}, source="the command line"))
 
 
 def counts_table(data: PreparedSet) -> Table:

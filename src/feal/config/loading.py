@@ -136,6 +136,9 @@ def _with_dataset_defaults(settings: Settings) -> Settings:
     """Settle what a synthetic data set leaves open, so that the written configuration is complete."""
     if settings.dataset not in DATASETS.names():
         return settings
+    if settings.size is not None:
+        told = {"synthetic.size": settings.size} if settings.synthetic.size is None else {}
+        settings = build({**flatten(settings.dump()), **told, "size": None}, source="the overrides")
     own = {field.name: field.default for field in fields(DATASETS.get(settings.dataset))}
     given = settings.synthetic.model_dump()
     settled = {key: own.get(key) if value is None else value for key, value in given.items()}

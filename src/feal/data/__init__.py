@@ -1,6 +1,6 @@
 """Images and labels of a site, through one reader of prepared folders."""
 
-from feal.data.datasets import DATASETS, locate
+from feal.data.datasets import DATASETS, locate, located
 from feal.data.prepared import PreparedSet, PreparedSite, open_prepared
 from feal.data.truth import Truth, open_truth
 from feal.data.writing import PreparedWriter
@@ -12,6 +12,7 @@ __all__ = [
     "PreparedWriter",
     "Truth",
     "locate",
+    "located",
     "open_prepared",
     "open_truth",
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from feal.data.manifest import FILE, is_name, read_manifest
+from feal.data.manifest import read_manifest
+from feal.data.places import candidates, places, prepared_folder, sizes
 from feal.data.preparation.downloads import DOWNLOADS
 from feal.data.synthetic.dataset import SyntheticSet
 from feal.data.synthetic.lesions import SyntheticLesions
@@ -19,6 +19,7 @@ from feal.data.synthetic.polyps import SyntheticPolyps
 from feal.errors import FealError, unknown
 from feal.files import in_turn
 from feal.registry import Registry
+from feal.settings import Settings
 
 DATASETS: Registry[type[SyntheticSet]] = Registry("data set")
 DATASETS.register(
@@ -30,10 +31,22 @@ DATASETS.register(
 )(SyntheticPolyps)
 
 
+def located(settings: Settings, *, draw: bool = True) -> Path:
+    """The prepared folder that a run with these settings works on; see `locate`."""
+    return locate(
+        settings.dataset,
+        data=settings.data,
+        size=settings.size,
+        synthetic=settings.synthetic.model_dump(),
+        draw=draw,
+    )
+
+
 def locate(
     dataset: str,
     *,
     data: str | Path | None = None,
+    size: int | None = None,
     synthetic: Mapping[str, Any] | None = None,
     draw: bool = True,
 ) -> Path:
@@ -41,15 +54,15 @@ def locate(
 
     A synthetic set is drawn on first use, into a folder named by its parameters below `data`, `$FEAL_DATA` or
     the user's cache (never if `draw` is off); parameters that it does not have, or that are None, are passed
-    over. Any other is the folder
-    `data`, or lies below `data`, or else below `$FEAL_DATA` or the cache, by its name.
+    over. Any other is the folder `data`, or lies below `data`, or else below `$FEAL_DATA` or the cache, by its
+    name, or by its name and `size` (`fed-isic-128`).
 
     Raises:
-        FealError: no such data set, not prepared yet (it says where it was looked for and what prepares it), a
-            parameter out of range, a folder that cannot be written.
+        FealError: no such data set, not prepared yet or in another size only (it says where it was looked for and
+            what prepares it), a parameter out of range, a folder that cannot be written.
     """
     if dataset not in DATASETS.names():
-        return _prepared(dataset, data)
+        return _prepared(dataset, data, size)
     kind = DATASETS.get(dataset)
     known = {field.name for field in fields(kind)}
     chosen = kind(**{key: value for key, value in (synthetic or {}).items() if key in known and value is not None})
@@ -64,7 +77,9 @@ def locate(
 
 def is_named(dataset: str, *, data: str | Path | None = None) -> bool:
     """Whether this is the name of a data set, known or prepared, rather than a path."""
-    return dataset in (*DATASETS.names(), *DOWNLOADS.names()) or _found(dataset, data) is not None
+    if dataset in (*DATASETS.names(), *DOWNLOADS.names()):
+        return True
+    return prepared_folder(dataset, data=data, size=None) is not None or bool(sizes(dataset, data=data))
 
 
 def no_such_dataset(dataset: str) -> FealError:
@@ -72,46 +87,43 @@ def no_such_dataset(dataset: str) -> FealError:
     return unknown("data set", dataset, [*DATASETS.names(), *DOWNLOADS.names()])
 
 
-def places() -> list[Path]:
-    """Where prepared sets are kept: `$FEAL_DATA` if that is set, and the user's cache."""
-    own = [Path(os.environ["FEAL_DATA"])] if os.environ.get("FEAL_DATA") else []
-    return [*own, user_cache()]
-
-
-def user_cache() -> Path:
-    """The folder for what can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "feal"
-
-
-def _prepared(dataset: str, data: str | Path | None) -> Path:
-    found = _found(dataset, data)
+def _prepared(dataset: str, data: str | Path | None, size: int | None) -> Path:
+    found = prepared_folder(dataset, data=data, size=size)
     if found is not None:
         return found
-    if dataset in DOWNLOADS.names():
-        looked = " and ".join(str(place) for place in _candidates(dataset, data))
+    known = dataset in DOWNLOADS.names()
+    there = sizes(dataset, data=data)
+    if len(there) == 1 and size is None and not known:
+        return next(iter(there.values()))  # one's own pictures have no usual size
+    if there or known:
+        raise _not_prepared(dataset, data, size, there)
+    if not Path(dataset).is_dir():
+        raise no_such_dataset(dataset)
+    _check_size(Path(dataset), size)
+    return Path(dataset)
+
+
+def _not_prepared(dataset: str, data: str | Path | None, size: int | None, there: Mapping[int, Path]) -> FealError:
+    looked = " and ".join(str(place) for place in candidates(dataset, data=data, size=size))
+    at, option = ("", "") if size is None else (f" at {size} pixels", f" --size {size}")
+    name = dataset if dataset in DOWNLOADS.names() else f"folder --name {dataset}"
+    listed = ", ".join(f"size={side} in {folder}" for side, folder in there.items())
+    return FealError(
+        f"The data set {dataset} is not prepared{at} in {looked}: prepare it by "
+        f"`feal data prepare {name} --from DOWNLOAD{option}`, "
+        + (f"or take what there is ({listed})." if there else "or say where it lies by data=FOLDER.")
+    )
+
+
+def _check_size(folder: Path, size: int | None) -> None:
+    if size is None:
+        return
+    manifest, _ = read_manifest(folder)
+    if (manifest.height, manifest.width) != (size, size):
         raise FealError(
-            f"The data set {dataset} is not prepared in {looked}: prepare it by "
-            f"`feal data prepare {dataset} --from DOWNLOAD` (with the --size that its preset names, if any), "
-            "or say where it lies by data=FOLDER."
+            f"{folder} holds images of {manifest.width} x {manifest.height} pixels, not of size={size}: "
+            f"set size=null, or name a folder that was prepared with --size {size}."
         )
-    if Path(dataset).is_dir():
-        return Path(dataset)
-    raise no_such_dataset(dataset)
-
-
-def _found(dataset: str, data: str | Path | None) -> Path | None:
-    if not is_name(dataset):
-        return None
-    for place in _candidates(dataset, data):
-        if (place / FILE).is_file() and (place.name == dataset or read_manifest(place)[0].name == dataset):
-            return place
-    return None
-
-
-def _candidates(dataset: str, data: str | Path | None) -> list[Path]:
-    if data is not None:
-        return [Path(data), Path(data) / dataset]
-    return [place / dataset for place in places()]
 
 
 def _draw(chosen: SyntheticSet, root: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from feal.data.arrays import AGAIN, StoredArray
 from feal.data.folds import held_out
 from feal.data.manifest import Manifest, SiteRecord, read_manifest
 from feal.data.samples import COLUMNS, FOLDER, Rows, Texts, open_samples
-from feal.errors import FealError, unknown
+from feal.errors import FealError
 from feal.settings import Task
 
 IMAGES = "images.npy"
@@ -23,6 +23,9 @@ TRUTH = "truth.npy"
 
 SCALE = {"uint8": 255.0, "uint16": 65535.0}
 """What a stored value is divided by, so that integers cover [0, 1]."""
+
+Checksum = Callable[[Path], str]
+"""The SHA-256 of a file."""
 
 
 class PreparedSite:
@@ -124,9 +127,13 @@ class PreparedSet:
 
     def named(self, sites: Sequence[str] | None) -> list[str]:
         """These sites, sorted and each once, or all; one that is not there is a `FealError`."""
-        for name in sites or ():
-            if name not in self.manifest.sites:
-                raise unknown(f"site in {self.root}", name, self.sites)
+        absent = sorted(set(sites or ()) - set(self.sites))
+        if absent:
+            rest = ",".join(sorted(set(sites or ()) - set(absent)) or self.sites)
+            raise FealError(
+                f"{self.root} has no site {' and '.join(absent)}, only {', '.join(self.sites)}: prepare a download"
+                f" that has {'it' if len(absent) == 1 else 'them'}, or go on without by 'sites=[{rest}]'."
+            )
         return self.sites if sites is None else sorted(set(sites))
 
     def site(self, name: str, *, validation: float | None = None) -> PreparedSite:
@@ -182,25 +189,29 @@ def verify(root: Path | str) -> None:
         check_files(prepared, name)
 
 
-def check_files(prepared: PreparedSet, site: str, *, only: str | None = None) -> None:
+def file_checksum(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_files(
+    prepared: PreparedSet, site: str, *, only: str | None = None, checksum: Checksum = file_checksum
+) -> None:
     """Raise a `FealError` if a file of a site, or `only` that one, is missing or differs from its checksum."""
-    for path in altered_files(prepared, site, only=only):
+    for path in altered_files(prepared, site, only=only, checksum=checksum):
         raise FealError(
             f"The file {path} is not the one that was prepared (missing, or its checksum differs): {AGAIN}."
         )
 
 
-def altered_files(prepared: PreparedSet, site: str, *, only: str | None = None) -> Iterator[Path]:
+def altered_files(
+    prepared: PreparedSet, site: str, *, only: str | None = None, checksum: Checksum = file_checksum
+) -> Iterator[Path]:
     """The files of a site, or `only` that one, that are missing or not those of a checksum in the manifest."""
     checksums = prepared.manifest.sites[site].checksums
     expected = (IMAGES, TRUTH, *(f"{FOLDER}/{name}.npy" for name in COLUMNS))
     for file in sorted({*expected, *checksums} if only is None else {only}):
         path = prepared.root / site / file
-        if not path.is_file() or file_checksum(path) != checksums.get(file):
+        if not path.is_file() or checksum(path) != checksums.get(file):
             yield path
-
-
-def file_checksum(path: Path) -> str:
-    """The SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from feal.data import locate, open_prepared
+from feal.data import located, open_prepared
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder, new_folder, settings_of
 from feal.experiment.origin import note_origin
@@ -52,7 +52,7 @@ def start(settings: Settings, *, out: Path, wait: bool = False, watcher: Watcher
     Raises:
         FealError: the directory is taken, the data do not fit, a site failed; what was done stays resumable.
     """
-    data = locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump())
+    data = located(settings)
     settings = _with_digest(_for_task(settings, open_prepared(data).task == "segmentation"))
     folder, made = new_folder(out)
     with locked(folder.path):
@@ -86,7 +86,7 @@ def resume(
         revised = current if settings is None else _for_task(settings, current.evidence.squared is True)
         _check_revision(current, revised, path)
         with _config_kept_if_nothing_came_of_it(folder, current, revised):
-            data = locate(revised.dataset, data=revised.data, synthetic=revised.synthetic.model_dump())
+            data = located(revised)
             return _carry_on(folder, revised, data, watcher or Silence(), wait=wait)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from feal.data import PreparedSet
+from feal.data.stamps import check_once
 from feal.errors import FealError
 from feal.federation import messages
 from feal.federation.admission import check_admission
@@ -109,6 +110,7 @@ class Site:
         if settings.identity() != request.run:
             raise FealError(f"Site {self.name} was sent a configuration that is not that of run {request.run}.")
         site = self._data.site(self.name, validation=settings.validation)
+        check_once(self._data, self.name)
         if not self._store.admitted():
             check_admission(site, settings, folder=self.folder)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))

@@ -22,7 +22,7 @@ from torch.backends import cpu
 
 from feal.data import PreparedSet, PreparedSite
 from feal.data.arrays import ArrayWriter, StoredArray, rows_written
-from feal.data.datasets import user_cache
+from feal.data.places import user_cache
 from feal.data.prepared import IMAGES, check_files, file_checksum
 from feal.data.samples import Rows
 from feal.errors import FealError

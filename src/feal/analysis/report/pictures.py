@@ -15,7 +15,7 @@ from PIL import Image
 
 from feal.analysis.report.reproduction import manifests_of
 from feal.analysis.runs import Run, arms
-from feal.data import PreparedSet, PreparedSite, locate, open_prepared
+from feal.data import PreparedSet, PreparedSite, located, open_prepared
 from feal.data.contact_sheet import outlined, tile
 from feal.errors import FealError
 from feal.experiment.origin import read_origin
@@ -101,7 +101,7 @@ def _tables(run: Run) -> dict[int, dict[str, Path]]:
 
 def _prepared(run: Run) -> PreparedSet:
     settings = run.settings
-    found = open_prepared(locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump()))
+    found = open_prepared(located(settings))
     noted = manifests_of(run, read_origin(run.path))
     if noted and found.digest not in noted:
         raise FealError(
