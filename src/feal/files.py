@@ -155,9 +155,11 @@ def locked(folder: Path) -> Iterator[None]:
             raise FealError(
                 f"Process {holder} is working on {folder}: wait for it or stop it, then repeat the command."
             ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        try:
+            file.truncate(0)
+            os.write(file.fileno(), str(os.getpid()).encode())
+        except OSError as error:
+            raise unwritable(folder / ".lock", error) from error
         yield
 
 

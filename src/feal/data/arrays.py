@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -80,9 +81,13 @@ class ArrayWriter:
         self.row = row
         self.rows = keep
         self._file = path.open("r+b" if keep else "wb")
-        self._write_header()
-        self._file.seek(keep * math.prod(row) * self.dtype.itemsize, os.SEEK_CUR)
-        self._file.truncate()
+        try:
+            self._write_header()
+            self._file.seek(keep * math.prod(row) * self.dtype.itemsize, os.SEEK_CUR)
+            self._file.truncate()
+        except OSError:
+            self.close(sync=False)
+            raise
 
     def append(self, part: NDArray[Any]) -> None:
         """Add rows of shape [b, *row] at the end."""
@@ -95,14 +100,20 @@ class ArrayWriter:
         os.fsync(self._file.fileno())
 
     def close(self, *, sync: bool = True) -> None:
-        """Write the final number of rows into the header and bring the file to the disk."""
+        """Write the final number of rows into the header and bring the file to the disk; or else give it up.
+
+        A file that is given up never raises: a full disk would be told again when what is buffered is written.
+        """
         if self._file.closed:
             return
-        with self._file:
+        try:
             if sync:
                 self._file.seek(0)
                 self._write_header()
                 self.sync()
+        finally:
+            with suppress(OSError):
+                self._file.close()
 
     def __enter__(self) -> ArrayWriter:
         return self

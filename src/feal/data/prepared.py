@@ -15,7 +15,7 @@ from feal.data.arrays import AGAIN, StoredArray
 from feal.data.folds import held_out
 from feal.data.manifest import Manifest, SiteRecord, read_manifest
 from feal.data.samples import COLUMNS, FOLDER, Rows, Texts, open_samples
-from feal.errors import FealError
+from feal.errors import FealError, unknown
 from feal.settings import Task
 
 IMAGES = "images.npy"
@@ -141,7 +141,8 @@ class PreparedSet:
 
         `validation` puts that share of the training part in the place of the test part (see `held_out`).
         """
-        self.named([name])
+        if name not in self.manifest.sites:
+            raise unknown(f"site in {self.root}", name, self.sites)
         folder = self.root / name
         if not folder.is_dir():
             raise FealError(f"The folder {folder} of site '{name}' is missing: {AGAIN}.")

@@ -37,7 +37,13 @@ class SiteWriter:
         size = (manifest.height, manifest.width)
         self._images = ArrayWriter(folder / IMAGES, row=(manifest.channels, *size), dtype=manifest.dtype)
         labels = manifest.task == "classification"
-        self._truth = ArrayWriter(folder / TRUTH, row=() if labels else size, dtype="int16" if labels else "uint8")
+        try:
+            self._truth = ArrayWriter(
+                folder / TRUTH, row=() if labels else size, dtype="int16" if labels else "uint8"
+            )
+        except OSError:
+            self._images.close(sync=False)
+            raise
 
     def append(
         self,
@@ -190,7 +196,10 @@ class PreparedWriter:
         check_name(name, "site")
         if name in self._sites:
             raise FealError(f"The site '{name}' is there twice: give every site a name of its own.")
-        self._sites[name] = SiteWriter(self._partial / name, Manifest(**self._facts, sites={}))
+        try:
+            self._sites[name] = SiteWriter(self._partial / name, Manifest(**self._facts, sites={}))
+        except OSError as error:
+            raise unwritable(self._partial / name, error) from error
         return self._sites[name]
 
     def __enter__(self) -> PreparedWriter:

@@ -115,6 +115,8 @@ def _writing(chunk: Chunk) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        for path in chunk.place.parent.glob(f"{chunk.place.name}.*.npy"):
+            path.unlink(missing_ok=True)  # a disk that is full has no room for half a chunk
         raise unwritable(chunk.place, error) from error
 
 
