@@ -84,6 +84,14 @@ def download(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty folder for pictures of one's own."""
+    path = tmp_path / "pictures"
+    path.mkdir()
+    return path
+
+
 def prepared(download: Path, **options: object) -> Outcome:
     """The download, prepared in this process beside itself."""
     return prepare(Blobs(), download, download.parent / "to", processes=1, **options)

@@ -1,57 +1,30 @@
-"""Pictures of one's own: folders, tables, kinds of files, and every mistake in them."""
+"""Pictures of one's own in folders: kinds of files, and every mistake in them."""
 
-import csv
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
-from PIL import Image
 
 from feal.annotation.oracle import Oracle
-from feal.data import PreparedSet, open_prepared, open_truth
+from feal.data import open_prepared, open_truth
 from feal.data.contact_sheet import contact_sheet
-from feal.data.preparation.findings import FindingsError
 from feal.data.preparation.own import own_pictures
-from feal.data.preparation.preparing import prepare
 from feal.errors import FealError
 from feal.settings import Task
 from tests.data.preparation.conftest import picture
-
-
-def _save(path: Path, number: int = 0, *, pixels: np.ndarray | None = None) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(picture(number) if pixels is None else pixels).save(path)
-
-
-def _prepared(root: Path, task: Task, *, skip_bad: bool = False, **options: object) -> PreparedSet:
-    own = own_pictures(root, task=task, name="mine", **options)
-    return open_prepared(prepare(own, root, root.parent / "to", size=32, processes=1, skip_bad=skip_bad).root)
-
-
-def _findings(root: Path, task: Task, **options: object) -> dict[str, str]:
-    with pytest.raises(FindingsError) as refused:
-        _prepared(root, task, **options)
-    return {finding.file: finding.problem for finding in refused.value.findings}
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    path = tmp_path / "pictures"
-    path.mkdir()
-    return path
+from tests.data.preparation.own_set import findings_in, prepared_own, save
 
 
 def test_a_folder_a_class(root: Path) -> None:
     for number in range(20):
-        _save(
+        save(
             root / f"{'alder' if number < 10 else 'birch'}/{'nevus' if number % 2 else 'melanoma'}/{number}.png",
             number,
         )
     (root / "alder" / "notes.txt").touch()
-    _save(root / ".trash" / "nevus" / "1.png")
-    data = _prepared(root, "classification")
+    save(root / ".trash" / "nevus" / "1.png")
+    data = prepared_own(root, "classification")
     assert data.classes == ("melanoma", "nevus")
     assert (data.channels, data.manifest.dtype) == (3, "uint8")
     site = data.site("birch")
@@ -64,8 +37,8 @@ def test_a_folder_a_class(root: Path) -> None:
 def test_a_split_above_or_below(root: Path, place: str) -> None:
     for number in range(6):
         split = "train" if number < 4 else "test"
-        _save(root / place.format(split=split) / ("a" if number % 2 else "b") / f"{number}.png", number)
-    data = _prepared(root, "classification")
+        save(root / place.format(split=split) / ("a" if number % 2 else "b") / f"{number}.png", number)
+    data = prepared_own(root, "classification")
     assert data.sites == ["alder"]
     assert data.site("alder").ids("test").tolist() == ["test/a/5", "test/b/4"]
 
@@ -74,10 +47,10 @@ def test_a_split_above_or_below(root: Path, place: str) -> None:
 @pytest.mark.parametrize("white", [1, 255])
 def test_images_with_masks(root: Path, names: tuple[str, str], white: int) -> None:
     for number in range(5):
-        _save(root / "alder" / names[0] / f"{number}.jpg", number)
+        save(root / "alder" / names[0] / f"{number}.jpg", number)
         mask = white * (picture(number)[..., 0] > 99).astype(np.uint8)
-        _save(root / "alder" / names[1] / f"{number}.png", pixels=mask)
-    data = _prepared(root, "segmentation")
+        save(root / "alder" / names[1] / f"{number}.png", pixels=mask)
+    data = prepared_own(root, "segmentation")
     assert data.classes == ("background", "foreground")
     masks = open_truth(data.site("alder")).of(data.site("alder").ids())
     assert masks.unique().tolist() == [0, 1]
@@ -85,130 +58,57 @@ def test_images_with_masks(root: Path, names: tuple[str, str], white: int) -> No
 
 def test_class_numbers_in_masks_need_names(root: Path) -> None:
     for number in range(5):
-        _save(root / "alder" / "image" / f"{number}.png", number)
-        _save(root / "alder" / "mask" / f"{number}.png", pixels=(picture(number)[..., 0] // 90).astype(np.uint8))
-    found = _findings(root, "segmentation")
+        save(root / "alder" / "image" / f"{number}.png", number)
+        save(root / "alder" / "mask" / f"{number}.png", pixels=(picture(number)[..., 0] // 90).astype(np.uint8))
+    found = findings_in(root, "segmentation")
     assert found["alder/mask/0.png"] == "has mask values outside the mapping (2; known are 0, 1)"
-    data = _prepared(root, "segmentation", classes=["background", "disc", "cup"])
+    data = prepared_own(root, "segmentation", classes=["background", "disc", "cup"])
     assert data.classes == ("background", "disc", "cup")
 
 
 def test_masks_and_images_without_each_other(root: Path) -> None:
     for name in ("a", "b", "c"):
-        _save(root / "alder" / "image" / f"{name}.png", ord(name))
-        _save(root / "alder" / "mask" / f"{name}.png", pixels=np.zeros((40, 40), np.uint8))
+        save(root / "alder" / "image" / f"{name}.png", ord(name))
+        save(root / "alder" / "mask" / f"{name}.png", pixels=np.zeros((40, 40), np.uint8))
     (root / "alder" / "image" / "a.png").rename(root / "alder" / "image" / "z.png")
-    _save(root / "alder" / "more" / "x.png")
-    _save(root / "loose.png")
+    save(root / "alder" / "more" / "x.png")
+    save(root / "loose.png")
     (root / "birch").mkdir()
-    assert _findings(root, "segmentation") == {
+    assert findings_in(root, "segmentation") == {
         "alder/image/z.png": "has no mask",
         "alder/mask/a.png": "is a mask without an image",
         "alder/more/x.png": "lies neither in image nor in mask",
         "loose.png": "does not lie in site/image/ or site/mask/",
         "birch": "is a site without any picture",
     }
-    assert len(_prepared(root, "segmentation", skip_bad=True).site("alder")) == 2
+    assert len(prepared_own(root, "segmentation", skip_bad=True).site("alder")) == 2
 
 
 def test_the_same_name_twice(root: Path) -> None:
     for name in ("a.png", "a.bmp", "b.png", "c.png"):
-        _save(root / "alder" / "image" / name, ord(name[0]) + len(name))
-        _save(root / "alder" / "mask" / f"{name[0]}.png", pixels=np.zeros((40, 40), np.uint8))
-    assert set(_findings(root, "segmentation")) == {"alder/image/a.png", "alder/image/a.bmp"}
+        save(root / "alder" / "image" / name, ord(name[0]) + len(name))
+        save(root / "alder" / "mask" / f"{name[0]}.png", pixels=np.zeros((40, 40), np.uint8))
+    assert set(findings_in(root, "segmentation")) == {"alder/image/a.png", "alder/image/a.bmp"}
 
 
 def test_two_masks_of_one_image(root: Path) -> None:
     for name in ("a", "b", "c"):
-        _save(root / "alder" / "image" / f"{name}.png", ord(name))
-        _save(root / "alder" / "mask" / f"{name}.png", pixels=np.zeros((40, 40), np.uint8))
-    _save(root / "alder" / "masks" / "b.png", pixels=np.zeros((40, 40), np.uint8))
-    _save(root / "alder" / "mask" / "c.bmp", pixels=np.zeros((40, 40), np.uint8))
+        save(root / "alder" / "image" / f"{name}.png", ord(name))
+        save(root / "alder" / "mask" / f"{name}.png", pixels=np.zeros((40, 40), np.uint8))
+    save(root / "alder" / "masks" / "b.png", pixels=np.zeros((40, 40), np.uint8))
+    save(root / "alder" / "mask" / "c.bmp", pixels=np.zeros((40, 40), np.uint8))
     several = "is one of several masks of that name, and only one of them can be meant"
     twice = ("alder/mask/b.png", "alder/masks/b.png", "alder/mask/c.png", "alder/mask/c.bmp")
-    assert _findings(root, "segmentation") == dict.fromkeys(twice, several)
-    _save(root / "alder" / "image" / "d.png", 4)
-    _save(root / "alder" / "mask" / "d.png", pixels=np.zeros((40, 40), np.uint8))
-    assert _prepared(root, "segmentation", skip_bad=True).site("alder").ids().tolist() == ["a", "d"]
-
-
-def _table(root: Path, rows: Sequence[Mapping[str, object]], *, delimiter: str = ",") -> None:
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    with (root / "mine.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, delimiter=delimiter)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _rows(root: Path, count: int = 10) -> list[dict[str, object]]:
-    for number in range(count):
-        _save(root / f"{number}.png", number)
-    return [
-        {"site": "alder", "image": f"{number}.png", "label": number % 2, "patient": f"p{number // 2}", "split": ""}
-        for number in range(count)
-    ]
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_a_table(root: Path, delimiter: str) -> None:
-    _table(root, _rows(root), delimiter=delimiter)
-    data = _prepared(root, "classification")
-    site = data.site("alder")
-    assert data.classes == ("0", "1")
-    assert site.patients().tolist() == [f"p{number // 2}" for number in range(10)]
-    assert site.patients("test").tolist() in [[f"p{number}"] * 2 for number in range(5)]
-    assert data.manifest.source["split"] == {"alder": "8:2 by patient"}
-
-
-def test_mistakes_in_a_table(root: Path) -> None:
-    rows = _rows(root)
-    for row in rows:
-        row["split"] = "test" if row["patient"] == "p4" else "train"
-    rows[1]["split"] = "test"  # p0 is on both sides
-    rows[2]["image"] = "gone.png"
-    rows[3]["label"] = "7"
-    rows[4]["split"] = "validation"
-    rows[5]["site"] = ""
-    rows[8]["label"] = ""
-    rows.append(rows[9])
-    _table(root, rows)
-    assert _findings(root, "classification", classes=["benign", "malignant"]) == {
-        "0.png": "is of patient p0, who is on both sides of the split",
-        "1.png": "is of patient p0, who is on both sides of the split",
-        "gone.png": "is missing",
-        "3.png": "has the label '7', which is none of benign, malignant",
-        "mine.csv line 6": "has the split 'validation': it is train, test or left out",
-        "mine.csv line 7": "names no site",
-        "8.png": "is in the test part and has no label or mask",
-        "9.png": "has the id '9' that another file of site alder has, too",
-    }
-    assert _prepared_ids(root) == ["6", "7"]
-
-
-def _prepared_ids(root: Path) -> list[str]:
-    data = _prepared(root, "classification", classes=["benign", "malignant"], skip_bad=True)
-    ids: list[str] = data.site("alder").ids().tolist()
-    return ids
-
-
-def test_tables_that_cannot_be_used(root: Path, tmp_path: Path) -> None:
-    rows = _rows(root)
-    _table(root, rows)
-    (tmp_path / "other.csv").write_text("hospital,file\n")
-    with pytest.raises(FealError, match=r"other.csv has no column site and image"):
-        own_pictures(root, task="classification", name="mine", table=tmp_path / "other.csv")
-    (tmp_path / "other.csv").write_bytes(b"site,image\n\xff\xfe,a\n")
-    with pytest.raises(FealError, match=r"cannot be read .*UTF-8"):
-        own_pictures(root, task="classification", name="mine", table=tmp_path / "other.csv")
-    (root / "second.csv").write_text("site,image\n")
-    with pytest.raises(FealError, match="holds 2 tables of pictures: name the one that is meant by --csv"):
-        own_pictures(root, task="classification", name="mine")
+    assert findings_in(root, "segmentation") == dict.fromkeys(twice, several)
+    save(root / "alder" / "image" / "d.png", 4)
+    save(root / "alder" / "mask" / "d.png", pixels=np.zeros((40, 40), np.uint8))
+    assert prepared_own(root, "segmentation", skip_bad=True).site("alder").ids().tolist() == ["a", "d"]
 
 
 def test_nothing_to_prepare(root: Path) -> None:
     with pytest.raises(FealError, match=r"no picture for segmentation in .*site/image"):
         own_pictures(root, task="segmentation", name="mine")
-    _save(root / "alder" / "nevus" / "1.png")
+    save(root / "alder" / "nevus" / "1.png")
     with pytest.raises(FealError, match=r"There is one class in .* \(nevus\)"):
         own_pictures(root, task="classification", name="mine")
     with pytest.raises(FealError, match="There is no folder"):
@@ -219,10 +119,10 @@ def test_nothing_to_prepare(root: Path) -> None:
 def test_unlabelled_samples(root: Path, task: Task, tmp_path: Path) -> None:
     for number in range(12):
         kind = "unlabelled" if number >= 8 else "image" if task == "segmentation" else f"class{number % 2}"
-        _save(root / "alder" / kind / f"{number}.png", number)
+        save(root / "alder" / kind / f"{number}.png", number)
         if kind == "image":
-            _save(root / "alder" / "mask" / f"{number}.png", pixels=np.full((40, 40), 255, np.uint8))
-    data = _prepared(root, task)
+            save(root / "alder" / "mask" / f"{number}.png", pixels=np.full((40, 40), 255, np.uint8))
+    data = prepared_own(root, task)
     site, truth = data.site("alder"), open_truth(data.site("alder"))
     unlabelled = [sample for sample in site.ids().tolist() if sample.startswith("unlabelled")]
     assert site.unlabelled == len(unlabelled) == 4
@@ -247,11 +147,11 @@ def test_grey_and_sixteen_bits(root: Path) -> None:
     for number in range(6):
         grey = picture(number)[..., 0]
         deep = number % 2 == 0
-        _save(
+        save(
             root / "alder" / "ab"[number // 3] / f"{number}.png",
             pixels=grey.astype(np.uint16) * 200 if deep else grey,
         )
-    data = _prepared(root, "classification")
+    data = prepared_own(root, "classification")
     assert (data.channels, data.manifest.dtype) == (1, "uint16")
     stored = np.load(data.root / "alder" / "images.npy")
     assert stored.max() > 256 * 100
@@ -260,9 +160,9 @@ def test_grey_and_sixteen_bits(root: Path) -> None:
 def test_colour_among_grey_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("feal.data.preparation.own._LOOKED_AT", 2)
     for number in range(6):
-        _save(root / "alder" / "ab"[number // 3] / f"{number}.png", pixels=picture(number)[..., 0])
-    _save(root / "alder" / "b" / "9.png", 9)
-    assert _findings(root, "classification") == {
+        save(root / "alder" / "ab"[number // 3] / f"{number}.png", pixels=picture(number)[..., 0])
+    save(root / "alder" / "b" / "9.png", 9)
+    assert findings_in(root, "classification") == {
         "alder/b/9.png": "is in colour, and the others are grey: make them alike"
     }
 
@@ -274,7 +174,7 @@ def test_volumes_are_sliced(root: Path) -> None:
             (root / "alder" / part).mkdir(parents=True, exist_ok=True)
             saved = nibabel.Nifti1Image(voxels.astype(np.float32 if part == "image" else np.uint8), np.eye(4))
             nibabel.save(saved, root / "alder" / part / f"case{case}.nii.gz")
-    data = _prepared(root, "segmentation")
+    data = prepared_own(root, "segmentation")
     site = data.site("alder")
     assert (data.channels, data.manifest.dtype, len(site)) == (1, "uint16", 15)
     assert site.ids()[:4].tolist() == ["case0-000", "case0-001", "case0-002", "case1-000"]
@@ -305,69 +205,25 @@ def test_slices_lie_as_those_of_the_prostate_do(root: Path) -> None:
 @pytest.mark.parametrize("flat", ["image", "mask"])
 def test_a_volume_and_a_flat_picture_are_no_pair(root: Path, flat: str) -> None:
     for number in range(4):
-        _save(root / "alder" / "image" / f"{number}.png", pixels=picture(number)[..., 0])
-        _save(root / "alder" / "mask" / f"{number}.png", pixels=np.zeros((40, 40), np.uint8))
+        save(root / "alder" / "image" / f"{number}.png", pixels=picture(number)[..., 0])
+        save(root / "alder" / "mask" / f"{number}.png", pixels=np.zeros((40, 40), np.uint8))
     (root / "alder" / flat / "3.png").rename(root / "alder" / flat / "4.png")
     other = "mask" if flat == "image" else "image"
     (root / "alder" / other / "3.png").unlink()
     _volume(root / "alder" / other / "4.nii.gz", np.zeros((40, 40, 3), np.uint8))
     kinds = ("volume", "flat picture") if flat == "image" else ("flat picture", "volume")
-    assert _findings(root, "segmentation") == {
+    assert findings_in(root, "segmentation") == {
         f"alder/mask/4.{'nii.gz' if flat == 'image' else 'png'}": (
             f"is a mask that is a {kinds[0]}, and its image is a {kinds[1]}"
         )
     }
 
 
-@pytest.mark.parametrize(
-    ("image", "problem"),
-    [
-        (".", "names a folder as its image (.)"),
-        ("/", "names a folder as its image (/)"),
-        ("a\0.png", "has a character that cannot be printed"),
-    ],
-)
-def test_a_line_whose_image_is_no_file(root: Path, image: str, problem: str) -> None:
-    rows = _rows(root)
-    rows[4]["image"] = image
-    _table(root, rows)
-    assert _findings(root, "classification") == {"mine.csv line 6": problem}
-
-
-def test_a_table_with_an_endless_heading(root: Path) -> None:
-    _save(root / "alder" / "nevus" / "1.png")
-    (root / "mine.csv").write_text("site,image," + "x" * 140_000)
-    with pytest.raises(FealError, match=r"mine.csv cannot be read \(field larger than field limit"):
-        own_pictures(root, task="classification", name="mine")
-
-
-@pytest.mark.parametrize("task", ["classification", "segmentation"])
-def test_a_table_with_labels_and_masks_serves_both_tasks(root: Path, task: Task) -> None:
-    rows = _rows(root)
-    for number, row in enumerate(rows):
-        _save(root / "masks" / f"{number}.png", pixels=np.full((40, 40), 255, np.uint8))
-        row["mask"] = f"masks/{number}.png"
-    _table(root, rows)
-    site = _prepared(root, task).site("alder")
-    truth = open_truth(site).of(site.ids())
-    if task == "classification":
-        assert truth.tolist() == [number % 2 for number in range(10)]
-    else:
-        assert truth.unique().tolist() == [1]
-
-
-def test_labels_alone_are_nothing_to_segment_by(root: Path) -> None:
-    _table(root, _rows(root))
-    problem = "has a label, and the task is segmentation: name a mask"
-    found = _findings(root, "segmentation")
-    assert [found[f"{number}.png"] for number in range(10)] == [problem] * 10
-
-
 def test_a_split_is_no_class(root: Path) -> None:
     for number in range(8):
-        _save(root / "alder" / ("train" if number < 6 else "test") / f"{number}.png", number)
-        _save(root / "birch" / "ab"[number % 2] / f"{number}.png", 10 + number)
-    found = _findings(root, "classification")
+        save(root / "alder" / ("train" if number < 6 else "test") / f"{number}.png", number)
+        save(root / "birch" / "ab"[number % 2] / f"{number}.png", 10 + number)
+    found = findings_in(root, "classification")
     assert found.pop("alder") == "is a site without any picture"
     assert set(found.values()) == {"does not lie in site/class/"}
     assert len(found) == 8
@@ -375,7 +231,7 @@ def test_a_split_is_no_class(root: Path) -> None:
 
 def test_sites_behind_links(root: Path, tmp_path: Path) -> None:
     for number in range(8):
-        _save(tmp_path / "elsewhere" / "ab"[number % 2] / f"{number}.png", number)
+        save(tmp_path / "elsewhere" / "ab"[number % 2] / f"{number}.png", number)
     (root / "alder").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     (tmp_path / "elsewhere" / "a" / "back").symlink_to(root, target_is_directory=True)
-    assert len(_prepared(root, "classification").site("alder")) == 8
+    assert len(prepared_own(root, "classification").site("alder")) == 8

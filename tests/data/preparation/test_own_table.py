@@ -1,0 +1,131 @@
+"""Pictures of one's own by a table, and every mistake in it."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feal.data import open_truth
+from feal.data.preparation.own import own_pictures
+from feal.errors import FealError
+from feal.settings import Task
+from tests.data.preparation.own_set import findings_in, prepared_own, save
+
+
+def _table(root: Path, rows: Sequence[Mapping[str, object]], *, delimiter: str = ",") -> None:
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    with (root / "mine.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _rows(root: Path, count: int = 10) -> list[dict[str, object]]:
+    for number in range(count):
+        save(root / f"{number}.png", number)
+    return [
+        {"site": "alder", "image": f"{number}.png", "label": number % 2, "patient": f"p{number // 2}", "split": ""}
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_table(root: Path, delimiter: str) -> None:
+    _table(root, _rows(root), delimiter=delimiter)
+    data = prepared_own(root, "classification")
+    site = data.site("alder")
+    assert data.classes == ("0", "1")
+    assert site.patients().tolist() == [f"p{number // 2}" for number in range(10)]
+    assert site.patients("test").tolist() in [[f"p{number}"] * 2 for number in range(5)]
+    assert data.manifest.source["split"] == {"alder": "8:2 by patient"}
+
+
+def test_mistakes_in_a_table(root: Path) -> None:
+    rows = _rows(root)
+    for row in rows:
+        row["split"] = "test" if row["patient"] == "p4" else "train"
+    rows[1]["split"] = "test"  # p0 is on both sides
+    rows[2]["image"] = "gone.png"
+    rows[3]["label"] = "7"
+    rows[4]["split"] = "validation"
+    rows[5]["site"] = ""
+    rows[8]["label"] = ""
+    rows.append(rows[9])
+    _table(root, rows)
+    assert findings_in(root, "classification", classes=["benign", "malignant"]) == {
+        "0.png": "is of patient p0, who is on both sides of the split",
+        "1.png": "is of patient p0, who is on both sides of the split",
+        "gone.png": "is missing",
+        "3.png": "has the label '7', which is none of benign, malignant",
+        "mine.csv line 6": "has the split 'validation': it is train, test or left out",
+        "mine.csv line 7": "names no site",
+        "8.png": "is in the test part and has no label or mask",
+        "9.png": "has the id '9' that another file of site alder has, too",
+    }
+    assert _prepared_ids(root) == ["6", "7"]
+
+
+def _prepared_ids(root: Path) -> list[str]:
+    data = prepared_own(root, "classification", classes=["benign", "malignant"], skip_bad=True)
+    ids: list[str] = data.site("alder").ids().tolist()
+    return ids
+
+
+def test_tables_that_cannot_be_used(root: Path, tmp_path: Path) -> None:
+    rows = _rows(root)
+    _table(root, rows)
+    (tmp_path / "other.csv").write_text("hospital,file\n")
+    with pytest.raises(FealError, match=r"other.csv has no column site and image"):
+        own_pictures(root, task="classification", name="mine", table=tmp_path / "other.csv")
+    (tmp_path / "other.csv").write_bytes(b"site,image\n\xff\xfe,a\n")
+    with pytest.raises(FealError, match=r"cannot be read .*UTF-8"):
+        own_pictures(root, task="classification", name="mine", table=tmp_path / "other.csv")
+    (root / "second.csv").write_text("site,image\n")
+    with pytest.raises(FealError, match="holds 2 tables of pictures: name the one that is meant by --csv"):
+        own_pictures(root, task="classification", name="mine")
+
+
+@pytest.mark.parametrize(
+    ("image", "problem"),
+    [
+        (".", "names a folder as its image (.)"),
+        ("/", "names a folder as its image (/)"),
+        ("a\0.png", "has a character that cannot be printed"),
+    ],
+)
+def test_a_line_whose_image_is_no_file(root: Path, image: str, problem: str) -> None:
+    rows = _rows(root)
+    rows[4]["image"] = image
+    _table(root, rows)
+    assert findings_in(root, "classification") == {"mine.csv line 6": problem}
+
+
+def test_a_table_with_an_endless_heading(root: Path) -> None:
+    save(root / "alder" / "nevus" / "1.png")
+    (root / "mine.csv").write_text("site,image," + "x" * 140_000)
+    with pytest.raises(FealError, match=r"mine.csv cannot be read \(field larger than field limit"):
+        own_pictures(root, task="classification", name="mine")
+
+
+@pytest.mark.parametrize("task", ["classification", "segmentation"])
+def test_a_table_with_labels_and_masks_serves_both_tasks(root: Path, task: Task) -> None:
+    rows = _rows(root)
+    for number, row in enumerate(rows):
+        save(root / "masks" / f"{number}.png", pixels=np.full((40, 40), 255, np.uint8))
+        row["mask"] = f"masks/{number}.png"
+    _table(root, rows)
+    site = prepared_own(root, task).site("alder")
+    truth = open_truth(site).of(site.ids())
+    if task == "classification":
+        assert truth.tolist() == [number % 2 for number in range(10)]
+    else:
+        assert truth.unique().tolist() == [1]
+
+
+def test_labels_alone_are_nothing_to_segment_by(root: Path) -> None:
+    _table(root, _rows(root))
+    problem = "has a label, and the task is segmentation: name a mask"
+    found = findings_in(root, "segmentation")
+    assert [found[f"{number}.png"] for number in range(10)] == [problem] * 10
