@@ -52,6 +52,11 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
     ("changes", "said"),
     [
         ({"format": 2}, "format 2"),
+        (
+            {"format": 0},
+            r"of another version than this one, .*: remove the folder .* and prepare the data set again",
+        ),
+        ({"classes": [f"c{n}" for n in range(256)], "task": "segmentation"}, "must hold at most 255 classes"),
         ({"task": "regression"}, "'task' must be one of"),
         ({"classes": ["a"]}, "at least two classes"),
         ({"classes": ["a", "a"]}, "names a class twice"),

@@ -19,6 +19,8 @@ FORMAT = 1
 FILE = "manifest.json"
 TASKS = ("classification", "segmentation")
 DTYPES = ("uint8", "uint16", "float16")
+MOST_CLASSES = {"classification": 2**15, "segmentation": 255}
+"""As many as labels and the pixels of masks can tell apart, beside the mark of the unlabelled."""
 
 
 # A name becomes a folder and part of reports: no separators, no dots, nothing a shell would read otherwise.
@@ -85,7 +87,7 @@ class Manifest:
             check_name(name, "site")
         problems = {
             "task": None if self.task in TASKS else f"must be one of {', '.join(TASKS)}",
-            "classes": _problem_of_classes(self.classes),
+            "classes": _problem_of_classes(self.classes, MOST_CLASSES.get(self.task, 0)),
             "dtype": None if self.dtype in DTYPES else f"must be one of {', '.join(DTYPES)}",
             **{key: _problem_of_size(getattr(self, key)) for key in ("channels", "height", "width")},
             "regions": _problem_of_regions(self),
@@ -143,8 +145,8 @@ def _decode(data: bytes, path: Path) -> Manifest:
         raise _damaged(path, "it is not a JSON object")
     if content.get("format") != FORMAT:
         raise FealError(
-            f"{path} is of format {content.get('format')!r} and this version reads format {FORMAT}: "
-            "prepare the data set again with this version."
+            f"{path} is of format {content.get('format')!r}, of another version than this one, which reads format "
+            f"{FORMAT}: remove the folder {path.parent} and prepare the data set again, or install that version."
         )
     try:
         return Manifest(
@@ -172,11 +174,13 @@ def _record(entry: Mapping[str, Any]) -> SiteRecord:
     )
 
 
-def _problem_of_classes(classes: tuple[object, ...]) -> str | None:
+def _problem_of_classes(classes: tuple[object, ...], most: int) -> str | None:
     if not all(isinstance(name, str) and name.strip() for name in classes):
         return "must hold names"
     if len(classes) < 2:
         return "must hold at least two classes"
+    if len(classes) > most:
+        return f"must hold at most {most} classes"
     return None if len(set(classes)) == len(classes) else "names a class twice"
 
 

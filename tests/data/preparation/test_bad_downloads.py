@@ -1,5 +1,7 @@
 """All that is wrong with a download is found at once, and nothing of it gets in unseen."""
 
+import errno
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -10,9 +12,10 @@ import pytest
 from PIL import Image
 
 from feal.data import open_prepared
-from feal.data.preparation.contract import Piece
+from feal.data.preparation.contract import Draft, Piece, Scan
 from feal.data.preparation.findings import FindingsError
 from feal.data.preparation.preparing import Outcome, prepare
+from feal.errors import FealError
 from tests.data.preparation.conftest import Blobs, Given, picture, prepared
 
 
@@ -159,3 +162,36 @@ def test_a_reader_that_breaks_its_word_is_found(download: Path, monkeypatch: pyt
     assert len(problems) == 10
     for part, problem in zip([*wrong, *list(wrong)[:2]], problems, strict=True):
         assert part in problem
+
+
+def test_a_reader_that_stumbles_over_a_file_has_found_it(download: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, gone = Blobs.read, download / "alder" / "03.png"
+
+    def opening(self: Blobs, draft: Draft, *, size: int) -> list[Piece]:
+        if draft.image == gone:
+            gone.unlink(missing_ok=True)
+        draft.image.open("rb").close()
+        return list(read(self, draft, size=size))
+
+    monkeypatch.setattr(Blobs, "read", opening)
+    with pytest.raises(FindingsError) as refused:
+        prepared(download)
+    assert [(one.file, one.problem) for one in refused.value.findings] == [
+        ("alder/03.png", "cannot be read (No such file or directory)")
+    ]
+
+
+def test_a_folder_that_cannot_be_read_is_not_blamed_on_the_class(
+    download: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scan(self: Blobs, folder: Path) -> Scan:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder / "alder"))
+
+    monkeypatch.setattr(Blobs, "scan", scan)
+    with pytest.raises(FealError, match=r"/alder cannot be used \(Permission denied\): mend that and repeat\.$"):
+        prepared(download)
+
+
+def test_a_label_of_numpys_kind(download: Path) -> None:
+    labels = {f"{number:02}": {"label": np.int64(number % 2)} for number in range(10)}
+    assert _given(download, alder=labels).fresh

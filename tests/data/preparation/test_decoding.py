@@ -19,6 +19,7 @@ from feal.data.preparation.decoding import (
     resized,
     volume,
 )
+from tests.data.preparation.deep_files import save_png, save_tiff
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
 GREY = COLOUR[..., 0]
@@ -185,3 +186,46 @@ def test_of_a_phones_jpeg_the_first_picture_is_read(tmp_path: Path) -> None:
     Image.fromarray(first).save(tmp_path / "phone.jpg", format="MPO", save_all=True, append_images=views)
     read = picture(tmp_path / "phone.jpg")
     assert np.abs(read.astype(int) - 40).max() <= 2
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_of_colours_of_sixteen_bits_the_upper_eight_are_read(ending: str, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(2).integers(0, 65536, (5, 7, 3), dtype=np.uint16)
+    path = tmp_path / f"deep.{ending}"
+    (save_png if ending == "png" else save_tiff)(path, pixels)
+    read = picture(path)
+    assert read.dtype == np.uint8
+    assert (read == pixels >> 8).all()
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_class_numbers_in_colours_of_sixteen_bits_are_not_taken_for_background(
+    ending: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"mask.{ending}"
+    (save_png if ending == "png" else save_tiff)(path, np.ones((5, 7, 3), np.uint16))
+    with pytest.raises(UnfitError, match="a mask in colours of 16 bits: save it with class numbers"):
+        mask_values(path)
+
+
+def test_grey_of_sixteen_bits_with_alpha_loses_no_bit_unsaid(tmp_path: Path) -> None:
+    save_png(tmp_path / "grey.png", np.full((5, 7, 2), 65535, np.uint16))
+    for read in (picture, mask_values):
+        with pytest.raises(UnfitError, match="16 bits"):
+            read(tmp_path / "grey.png")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("coloured", [False, True])
+def test_a_mask_is_turned_as_its_image(orientation: int, coloured: bool, tmp_path: Path) -> None:
+    shown = np.random.default_rng(3).integers(0, 2, (5, 7), dtype=np.uint8)
+    tag = Image.Exif()
+    tag[0x0112] = orientation
+    mask = Image.fromarray(shown)
+    if coloured:
+        mask.putpalette([0, 0, 0, 255, 0, 0])
+    mask.save(tmp_path / "mask.png", exif=tag)
+    Image.fromarray(shown * 255).save(tmp_path / "image.png", exif=tag)
+    image = picture(tmp_path / "image.png")
+    assert image.shape == ((5, 7) if orientation < 5 else (7, 5))
+    assert (mask_values(tmp_path / "mask.png") == image // 255).all()

@@ -9,7 +9,9 @@ import pytest
 from feal.annotation.oracle import Oracle
 from feal.data import open_prepared, open_truth
 from feal.data.contact_sheet import contact_sheet
+from feal.data.preparation.findings import FindingsError
 from feal.data.preparation.own import own_pictures
+from feal.data.preparation.preparing import prepare
 from feal.errors import FealError
 from feal.settings import Task
 from tests.data.preparation.conftest import picture
@@ -109,7 +111,7 @@ def test_nothing_to_prepare(root: Path) -> None:
     with pytest.raises(FealError, match=r"no picture for segmentation in .*site/image"):
         own_pictures(root, task="segmentation", name="mine")
     save(root / "alder" / "nevus" / "1.png")
-    with pytest.raises(FealError, match=r"There is one class in .* \(nevus\)"):
+    with pytest.raises(FealError, match=r"There is one class \(nevus\) in "):
         own_pictures(root, task="classification", name="mine")
     with pytest.raises(FealError, match="There is no folder"):
         own_pictures(root / "none", task="classification", name="mine")
@@ -235,3 +237,30 @@ def test_sites_behind_links(root: Path, tmp_path: Path) -> None:
     (root / "alder").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     (tmp_path / "elsewhere" / "a" / "back").symlink_to(root, target_is_directory=True)
     assert len(prepared_own(root, "classification").site("alder")) == 8
+
+
+@pytest.mark.parametrize("task", ["classification", "segmentation"])
+def test_links_to_nothing_are_found(root: Path, task: Task) -> None:
+    for number in range(4):
+        kind = "image" if task == "segmentation" else "ab"[number % 2]
+        save(root / "alder" / kind / f"{number}.png", number)
+        if task == "segmentation":
+            save(root / "alder" / "mask" / f"{number}.png", pixels=np.zeros((40, 40), np.uint8))
+    broken = root / "alder" / ("mask" if task == "segmentation" else "b") / "1.png"
+    broken.unlink()
+    broken.symlink_to(root.parent / "unmounted" / "1.png")
+    assert findings_in(root, task) == {broken.relative_to(root).as_posix(): "is a link to nothing"}
+    assert len(prepared_own(root, task, skip_bad=True).site("alder")) == 3
+
+
+def test_a_mask_that_goes_after_it_was_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        save(root / "alder" / "image" / f"{number}.png", number)
+        save(root / "alder" / "mask" / f"{number}.png", pixels=np.zeros((40, 40), np.uint8))
+    own = own_pictures(root, task="segmentation", name="mine")
+    scan = own.scan(root)
+    (root / "alder" / "mask" / "2.png").unlink()
+    monkeypatch.setattr(type(own), "scan", lambda *_: scan)
+    with pytest.raises(FindingsError) as refused:
+        prepare(own, root, root.parent / "to", size=32, processes=1)
+    assert [(one.file, one.problem) for one in refused.value.findings] == [("alder/mask/2.png", "is missing")]

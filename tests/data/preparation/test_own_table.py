@@ -129,3 +129,66 @@ def test_labels_alone_are_nothing_to_segment_by(root: Path) -> None:
     problem = "has a label, and the task is segmentation: name a mask"
     found = findings_in(root, "segmentation")
     assert [found[f"{number}.png"] for number in range(10)] == [problem] * 10
+
+
+def _labels(root: Path, *labels: object) -> None:
+    rows = _rows(root)
+    for row, label in zip(rows, labels, strict=False):
+        row["label"] = label
+    _table(root, rows)
+
+
+def test_a_number_is_not_taken_for_the_place_of_a_class_that_is_called_by_another(root: Path) -> None:
+    _labels(root, 1, 0, 3, *[1, 2] * 4)
+    assert findings_in(root, "classification", classes=["1", "2"]) == {
+        f"{number}.png": f"has the label '{label}', which is none of 1, 2" for number, label in ((1, 0), (2, 3))
+    }
+
+
+@pytest.mark.parametrize("label", ["-1", "-1.0", "2", "1.5", "nan", "inf"])
+def test_labels_out_of_range(root: Path, label: str) -> None:
+    _labels(root, 0, label)
+    whole = label.removesuffix(".0")
+    found = findings_in(root, "classification", classes=["benign", "malignant"])
+    assert found == {"1.png": f"has the label '{whole}', which is none of benign, malignant"}
+
+
+def test_a_number_below_zero_is_no_class(root: Path) -> None:
+    _labels(root, -1)
+    assert findings_in(root, "classification") == {"0.png": "has the label '-1', which is none of 0, 1"}
+    assert prepared_own(root, "classification", classes=["-1", "0", "1"]).classes == ("-1", "0", "1")
+
+
+def test_fractions_that_a_program_made_of_labels(root: Path) -> None:
+    _labels(root, "0.0", "1.0", 0, 1, "")
+    data = prepared_own(root, "classification")
+    site = data.site("alder")
+    assert data.classes == ("0", "1")
+    assert open_truth(site).of([str(number) for number in range(5)]).tolist() == [0, 1, 0, 1, -1]
+
+
+def test_no_label_at_all(root: Path) -> None:
+    _labels(root, *[""] * 10)
+    with pytest.raises(FealError, match=r"There is no label in .*: two classes are needed, name them by"):
+        own_pictures(root, task="classification", name="mine")
+    data = prepared_own(root, "classification", classes=["a", "b"])
+    assert data.site("alder").unlabelled == 10
+    assert data.manifest.source["remarks"] == ["Site alder has no test sample: nothing is measured there."]
+
+
+def test_a_patient_at_two_sites_is_told(root: Path) -> None:
+    rows = _rows(root)
+    for number, row in enumerate(rows):
+        row["site"] = "alder" if number % 2 else "birch"
+    rows[9]["patient"] = "q"
+    _table(root, rows)
+    assert prepared_own(root, "classification").manifest.source["remarks"] == [
+        "Patients of one name at more than one site: 4 (p0, p1, p2, p3); if they are the same people, one may "
+        "train at one site and test at another."
+    ]
+
+
+def test_a_table_that_is_not_there(root: Path) -> None:
+    save(root / "alder" / "nevus" / "1.png")
+    with pytest.raises(FealError, match=r"none.csv cannot be read \(No such file or directory\): check the path"):
+        own_pictures(root, task="classification", name="mine", table=root / "none.csv")

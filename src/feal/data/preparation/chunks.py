@@ -20,7 +20,7 @@ from feal.data.preparation.findings import is_possible, named
 from feal.data.preparation.likeness import THUMB, looks
 from feal.data.preparation.reading import read
 from feal.data.truth import UNKNOWN
-from feal.files import from_system, read_json, unwritable, write_text
+from feal.files import read_json, unwritable, write_text
 
 _FORMAT = 1
 _BYTES = 8 * 2**20
@@ -102,8 +102,6 @@ def decode(download: Download, chunk: Chunk, *, size: int, folder: Path) -> None
             except UnfitError as error:
                 findings.append(Finding(file=named(error.file or draft.image, folder), problem=str(error)))
                 continue
-            except OSError as error:
-                raise from_system(error) from error
             for piece in pieces:
                 entries.append(_keep(download, piece, number, writers))
     content = {"entries": [asdict(entry) for entry in entries], "findings": [asdict(one) for one in findings]}
@@ -130,7 +128,8 @@ def identity(download: Download) -> list[object]:
 def inputs(draft: Draft, *, times: bool) -> list[object]:
     """What of a draft and its files decides what is read; `times` tells an edited file of the same size apart."""
     files = [_stamp(path, times=times) for path in (draft.image, draft.mask) if path is not None]
-    return [draft.site, draft.id, draft.label, files]
+    label = None if draft.label is None else int(draft.label)
+    return [draft.site, draft.id, label, files]
 
 
 def digest(content: object) -> str:

@@ -23,17 +23,22 @@ _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa", "RGBX")
 _LARGEST = 2**30
 """Voxels of the largest volume that is read: a damaged header may claim anything."""
 _NAMED = 6
+_DEEP = "sixteen bits of"
+"""Noted with a picture that had more bits than are read."""
 
 
 def picture(path: Path) -> NDArray[Any]:
     """Decode a PNG, JPEG, TIFF or BMP: upright [H, W] or [H, W, 3], uint8, or uint16 if it is grey of 16 bits.
 
+    Of colours of 16 bits the upper 8 are kept.
     A camera's orientation is heeded, a palette gives its colours, an alpha channel must be opaque.
 
     Raises:
         UnfitError: missing, unreadable, cut short, several pages, see-through, or values of no known range.
     """
     found = upright(path)
+    if found.info.get(_DEEP) == "grey":
+        raise UnfitError("is grey of 16 bits with an alpha channel: save it without, or bits are lost", file=path)
     if found.mode.startswith("I"):
         return _sixteen_bits(found, path)
     _check_opaque(found, path)
@@ -56,6 +61,9 @@ def mask_values(path: Path) -> NDArray[Any]:
         used = np.unique(numbers).tolist()
         if any(len(set(entries[3 * value : 3 * value + 3])) > 1 for value in used):
             return numbers
+    if _DEEP in found.info:
+        # Class numbers are in the lower bits, which would be lost.
+        raise UnfitError("is a mask in colours of 16 bits: save it with class numbers or greys", file=path)
     values = picture(path)
     if values.ndim == 2:
         return values
@@ -76,15 +84,18 @@ def upright(path: Path) -> Image.Image:
             with Image.open(path, formats=FORMATS) as file:
                 # A phone's JPEG may carry a preview or a second view behind the picture.
                 pages = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
+                deep = _deep(file)
                 found = ImageOps.exif_transpose(file)
                 found.load()
     except FileNotFoundError:
-        raise UnfitError("is missing", file=path) from None
+        raise _missing(path) from None
     except Exception as error:  # decoders raise whatever they like on a broken file
         why = f"{type(error).__name__}: {error}".splitlines()[0].replace(str(path), "the file")
         raise UnfitError(f"cannot be read ({why})", file=path) from error
     if pages > 1:
         raise UnfitError(f"has {pages} pages: save the one that is meant", file=path)
+    if deep:
+        found.info[_DEEP] = deep
     return found
 
 
@@ -150,7 +161,7 @@ def volume(path: Path) -> NDArray[Any]:
         _check_shape(found.shape, path)
         values = np.asanyarray(found.dataobj)
     except FileNotFoundError:
-        raise UnfitError("is missing", file=path) from None
+        raise _missing(path) from None
     except UnfitError:
         raise
     except Exception as error:  # decoders raise whatever they like on a broken file
@@ -162,6 +173,18 @@ def volume(path: Path) -> NDArray[Any]:
         raise UnfitError("has a voxel that is not a finite number", file=path)
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     return native[..., 0] if native.ndim == 4 else native
+
+
+def _missing(path: Path) -> UnfitError:
+    return UnfitError("is a link to nothing" if path.is_symlink() else "is missing", file=path)
+
+
+def _deep(file: Image.Image) -> str | None:
+    """What 16 bits are of in a file that pillow reads with 8: `colour`, or `grey` with alpha."""
+    stored = repr(getattr(file, "tile", ""))
+    if ";16" not in stored or file.mode.startswith("I"):
+        return None
+    return "grey" if "LA;16" in stored else "colour"
 
 
 def _fitted(array: NDArray[Any], shape: Shape, size: int, *, nearest: bool) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from PIL import Image
 from feal.data.fitting import Fitting
 from feal.data.preparation import decoding
 from feal.data.preparation.contract import Download, Draft, Finding, Piece, Scan, UnfitError
+from feal.data.preparation.downloads.tables import whole_number
 from feal.data.preparation.findings import named
 from feal.data.preparation.own_layout import Layout, Own, from_folders
 from feal.data.preparation.own_table import from_table, table_in
@@ -71,9 +72,7 @@ class OwnPictures(Download):
         ]
 
     def _problem(self, own: Own) -> str | None:
-        if self.task == "segmentation" or own.label is None or own.label in self.classes:
-            return None
-        if own.label in map(str, range(len(self.classes))):
+        if self.task == "segmentation" or own.label is None or class_of(own.label, self.classes) is not None:
             return None
         return f"has the label '{own.label}', which is none of {', '.join(self.classes)}"
 
@@ -85,14 +84,11 @@ class OwnPictures(Download):
 
     def _draft(self, own: Own) -> Draft:
         told = _told(own, self.task)
-        label = None
-        if isinstance(told, str):
-            label = self.classes.index(told) if told in self.classes else int(told)
         return Draft(
             site=own.site,
             id=own.id,
             image=own.image,
-            label=label,
+            label=class_of(told, self.classes) if isinstance(told, str) else None,
             mask=told if isinstance(told, Path) else None,
             group=own.patient or (own.id if _is_volume(own.image) else None),
             split=own.split,
@@ -165,10 +161,10 @@ def own_pictures(
         wanted = "site/class/*.png" if task == "classification" else "site/image/*.png with site/mask/*.png"
         raise FealError(f"There is no picture for {task} in {folder}: arrange them as {wanted}, or give a --csv.")
     if not classes:
-        labels = {own.label for own in found.pictures if own.label is not None}
-        classes = sorted(labels, key=_in_order) if task == "classification" else ("background", "foreground")
+        classes = _classes(found.pictures) if task == "classification" else ("background", "foreground")
     if len(classes) < 2:
-        raise FealError(f"There is one class in {folder} ({', '.join(classes)}): two are needed to tell apart.")
+        named_ones = f"is one class ({classes[0]})" if classes else "is no label"
+        raise FealError(f"There {named_ones} in {folder}: two classes are needed, name them by --classes.")
     channels, dtype = _kind(found.pictures)
     return OwnPictures(
         name=name,
@@ -178,6 +174,26 @@ def own_pictures(
         dtype=dtype,
         table=None if table is None else str(table),
     )
+
+
+def class_of(label: str, classes: Sequence[str]) -> int | None:
+    """The number of the class that a label names, or that it is the number of; None if it is neither.
+
+    Where classes are called by numbers, a label is a name: `0` is not the first of the classes `1` and `2`.
+
+    >>> class_of("2", ("1", "2")), class_of("0", ("1", "2")), class_of("1", ("nevus", "melanoma"))
+    (1, None, 1)
+    """
+    if label in classes:
+        return classes.index(label)
+    number = None if any(whole_number(name) is not None for name in classes) else whole_number(label)
+    return number if number is not None and 0 <= number < len(classes) else None
+
+
+def _classes(pictures: Sequence[Own]) -> list[str]:
+    """All labels, sorted; a number below zero, which tables often hold for want of a label, is none."""
+    labels = {own.label for own in pictures if own.label is not None}
+    return sorted((label for label in labels if (whole_number(label) or 0) >= 0), key=_in_order)
 
 
 def _layout(folder: Path, task: Task, table: str | None) -> Layout:

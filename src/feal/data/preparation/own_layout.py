@@ -103,8 +103,8 @@ def _below(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
             continue
         if path.is_dir():
             yield from _below(path, above | {real})
-        elif path.is_file():
-            yield path
+        elif path.is_file() or path.is_symlink():
+            yield path  # a link to nothing is a picture that is missing
 
 
 def _is(path: Path, endings: tuple[str, ...]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def from_table(path: Path, folder: Path) -> Layout:
         for one in good
         if (one.site, one.patient) in torn
     ]
-    return Layout([one for one in good if (one.site, one.patient) not in torn], findings)
+    kept = [one for one in good if (one.site, one.patient) not in torn]
+    return Layout(kept, findings, _at_several_sites(kept))
 
 
 def _header(path: Path) -> list[str]:
@@ -65,7 +67,9 @@ def _header(path: Path) -> list[str]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             line = file.readline()
         names = next(csv.reader([line], delimiter=_delimiter(line)), [])
-    except (OSError, csv.Error, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise FealError(f"The table {path} cannot be read ({error.strerror}): check the path.") from None
+    except (csv.Error, UnicodeDecodeError) as error:
         raise FealError(f"The table {path} cannot be read ({error}): save it as CSV in UTF-8.") from None
     return [name.strip().lower() for name in names]
 
@@ -106,11 +110,28 @@ def _by_line(line: Mapping[str, str], folder: Path) -> Own:
         site=line["site"],
         id=(image.name if image.is_absolute() else image.with_name(stem(image)).as_posix()),
         image=folder / image,
-        label=known["label"],
+        # A column with empty cells becomes one of fractions in many a program.
+        label=known["label"] and re.sub(r"^(-?\d+)\.0+$", r"\1", known["label"]),
         mask=folder / known["mask"] if known["mask"] else None,
         patient=known["patient"],
         split="train" if known["split"] == "train" else "test" if known["split"] else None,
     )
+
+
+def _at_several_sites(pictures: Sequence[Own]) -> list[str]:
+    """A remark and no finding: hospitals that number their patients from 1 on share names, not people."""
+    sites: dict[str, set[str]] = {}
+    for one in pictures:
+        if one.patient:
+            sites.setdefault(one.patient, set()).add(one.site)
+    several = sorted(patient for patient, found in sites.items() if len(found) > 1)
+    if not several:
+        return []
+    listed = ", ".join(several[:5]) + (", ..." if len(several) > 5 else "")
+    return [
+        f"Patients of one name at more than one site: {len(several)} ({listed}); if they are the same people, "
+        "one may train at one site and test at another."
+    ]
 
 
 def _torn_patients(pictures: Sequence[Own]) -> set[tuple[str, str | None]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from feal.data.preparation.contract import Download, Draft, Piece, Scan, UnfitError
 from feal.errors import FealError
+from feal.files import from_system
 from feal.settings import Task
 
 
@@ -40,6 +41,8 @@ def scanned(download: Download, folder: Path) -> Scan:
         scan = download.scan(folder)
     except FealError:
         raise
+    except OSError as error:
+        raise from_system(error) from error
     except Exception as error:
         raise _failed(type(download), f"fails to scan {folder}", error) from error
     if not isinstance(scan, Scan):
@@ -66,6 +69,9 @@ def read(download: Download, draft: Draft, *, size: int) -> Sequence[Piece]:
         pieces = list(download.read(draft, size=size))
     except (UnfitError, FealError):
         raise
+    except OSError as error:
+        at_fault = Path(error.filename) if isinstance(error.filename, str) else None
+        raise UnfitError(f"cannot be read ({error.strerror or error})", file=at_fault) from error
     except Exception as error:
         raise _failed(type(download), f"fails to read {draft.image}", error) from error
     for piece in pieces:
