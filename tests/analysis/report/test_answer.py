@@ -10,10 +10,12 @@ from tests.records import record, run
 DIAGNOSTICS = {"recall": [0.5, 0.5, 0.5]}
 
 
-def _run(strategy: str, figures: Sequence[float], *, seed: int = 0, stage: str = "finished") -> Run:
+def _run(
+    strategy: str, figures: Sequence[float], *, seed: int = 0, stage: str = "finished", **changes: str
+) -> Run:
     """A run of two sites with 5, 10, ... labels each on average, and these pooled figures."""
     rounds = [record(number, accuracy=figure) for number, figure in enumerate(figures, start=1)]
-    changes = {"budget": "all"} if strategy == "full" else {}
+    changes |= {"budget": "all"} if strategy == "full" else {}
     made = run(strategy, rounds, seed=seed, stage=stage, **changes)
     return replace(made, state=replace(made.state, round=len(figures)))
 
@@ -52,7 +54,7 @@ def test_a_difference_within_the_noise_is_called_so() -> None:
     shaky = [_run("feal", [0.4, 0.5 + 0.1 * (-1) ** seed, 0.6], seed=seed) for seed in range(4)]
     found = answer([*RANDOM, *shaky])
     assert found.headline.startswith(
-        "No strategy is shown to beat random labels: the best, feal, differs by 0.000"
+        "No strategy is shown to beat random labels: the best, feal, is 0.000 in balanced accuracy"
     )
     assert "which are few" in found.facts[0]
     assert "within the noise as well" in found.facts[1]
@@ -82,6 +84,41 @@ def test_the_best_of_several_is_said_to_be_chosen() -> None:
     assert found.headline.startswith("feal beats")
     assert "best of 2" in found.facts[2]
     assert [line.arm for line in found.lines] == ["feal", "random", "badge global"]
+
+
+def test_what_is_shown_stands_before_what_seems_larger() -> None:
+    """badge's mean is the higher one, but its seeds do not agree, and one seed of logo's is the highest."""
+    surely = [_run("feal", [0.4, 0.6, 0.7], seed=seed) for seed in range(5)]
+    perhaps = [_run("badge", [0.4, 0.7 + 0.5 * (-1) ** seed, 0.6], seed=seed) for seed in range(5)]
+    found = answer([*RANDOM, *surely, *perhaps, _run("logo", [0.4, 0.9, 0.9])])
+    assert found.headline == "feal beats random labels by 0.100 in balanced accuracy."
+    verdicts = {line.arm: line.verdict for line in found.lines}
+    assert verdicts == {
+        "feal": "better",
+        "badge global": "within the noise",
+        "logo": "one seed",
+        "random": "-",
+    }
+    assert found.facts[-1].startswith("logo has the highest balanced accuracy of all, 0.900 against 0.650 of feal")
+
+
+def test_one_that_may_be_as_good_is_not_said_to_be_beaten() -> None:
+    surely = [_run("feal", [0.4, 0.45, 0.55], seed=seed) for seed in range(5)]
+    perhaps = [_run("badge", [0.4, 0.4 + 0.3 * (-1) ** seed, 0.5], seed=seed) for seed in range(5)]
+    found = answer([*RANDOM, *surely, *perhaps])
+    assert found.headline == (
+        "No strategy is shown to beat random labels: the best, feal, is 0.050 in balanced accuracy below."
+    )
+
+
+def test_random_labels_of_another_loss_may_be_the_best_of_all() -> None:
+    """feal is held against random labels on its own loss; those on cross entropy are better than both."""
+    better = [_run("feal", [0.4, 0.6, 0.6], seed=seed) for seed in range(5)]
+    alike = [_run("random", [0.4, 0.5, 0.5], seed=seed, loss="evidential") for seed in range(5)]
+    plain = [_run("random", [0.4, 0.8, 0.8], seed=seed, loss="plain") for seed in range(5)]
+    found = answer([*better, *alike, *plain])
+    assert found.headline == "feal beats random labels (random evidential) by 0.100 in balanced accuracy."
+    assert "random plain has the highest balanced accuracy of all, 0.800 against 0.600 of feal" in found.facts[-1]
 
 
 def test_full_supervision_is_the_measure_if_it_is_there() -> None:

@@ -131,29 +131,47 @@ def _said(lines: Sequence[Line], metric: str) -> tuple[str, tuple[str, ...]]:
             "cannot be said: run strategy=random, and others, with the same seeds.",
             (),
         )
-    best, difference = max(rivals, key=lambda rival: float(rival[1]["difference"]))
+    best, difference = max(rivals, key=lambda rival: _rank(rival[1]))
     reference = next(line for line in lines if line.arm == difference["reference"])
     facts = [_how_sure(difference), _labels_saved(best, difference, reference)]
     if len(rivals) > 1:
         facts.append(
             f"It is the best of {len(rivals)} that were compared, so its lead is flattered by that choice."
         )
-    return _headline(difference, metric), tuple(facts)
+    if lines[0] not in (best, reference):
+        facts.append(
+            f"{lines[0].arm} has the highest {metric} of all, {lines[0].mean:.3f} against {best.mean:.3f} of "
+            f"{best.arm}; the table has what it is held against."
+        )
+    return _headline(difference, [other for _, other in rivals], metric), tuple(facts)
 
 
-def _headline(difference: Row, metric: str) -> str:
+def _rank(difference: Row) -> tuple[bool, bool, float]:
+    """What is shown to be better stands before what seems to be, and what many seeds show before what few do."""
+    better = bool(difference["low"] > 0)
+    return better and difference["n"] >= FEW, better, float(difference["difference"])
+
+
+def _headline(difference: Row, all_: Sequence[Row], metric: str) -> str:
     arm, size = difference["arm"], f"{abs(difference['difference']):.3f} in {metric}"
+    labels = _random_labels(difference)
+    side = "above" if difference["difference"] >= 0 else "below"
     if difference["n"] < 2:
-        side = "above" if difference["difference"] >= 0 else "below"
-        return f"{arm} is {size} {side} random labels on one seed, which says little: seeds differ by themselves."
-    if within_noise(difference):
-        return f"No strategy is shown to beat random labels: the best, {arm}, differs by {size}, within the noise."
+        return f"{arm} is {size} {side} {labels} on one seed, which says little: seeds differ by themselves."
+    if all(other["high"] < 0 for other in all_) and difference["n"] >= FEW:
+        return f"{labels[0].upper()}{labels[1:]} beat every strategy: the best of them, {arm}, is {size} below."
+    if not difference["low"] > 0:
+        noise = ", within the noise" if within_noise(difference) else ""
+        return f"No strategy is shown to beat {labels}: the best, {arm}, is {size} {side}{noise}."
     if difference["n"] < FEW:
-        side = "above" if difference["difference"] > 0 else "below"
-        return f"{arm} is {size} {side} random labels, as far as {difference['n']} seeds tell, which is not far."
-    if difference["difference"] > 0:
-        return f"{arm} beats random labels by {size}."
-    return f"Random labels beat every strategy: the best of them, {arm}, is {size} below."
+        return f"{arm} is {size} {side} {labels}, as far as {difference['n']} seeds tell, which is not far."
+    return f"{arm} beats {labels} by {size}."
+
+
+def _random_labels(difference: Row) -> str:
+    """Random labels, by the arm's name where there are several, such as one for each loss."""
+    reference = difference["reference"]
+    return "random labels" if reference == "random" else f"random labels ({reference})"
 
 
 def _how_sure(difference: Row) -> str:
