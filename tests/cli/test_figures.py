@@ -6,6 +6,7 @@ import pytest
 from feal.analysis.figures import FIGURES
 from feal.experiment import start
 from tests.command import Command
+from tests.copies import copied, cut
 from tests.runs import tiny
 
 
@@ -49,6 +50,17 @@ def test_fonts_are_inside_a_pdf(command: Command, runs: Path, tmp_path: Path) ->
 def test_every_figure_of_a_real_run_is_drawn(command: Command, runs: Path, tmp_path: Path, name: str) -> None:
     assert command("figure", name, runs, "-o", tmp_path / "a.svg").code == 0
     assert (tmp_path / "a.svg").stat().st_size > 5000
+
+
+def test_what_is_not_finished_or_unreadable_is_told(command: Command, runs: Path, tmp_path: Path) -> None:
+    run = cut(copied(runs / "feal", tmp_path / "runs" / "feal"), rounds=1)
+    ended = command("figure", "cost", tmp_path / "runs", "-o", tmp_path / "a.png")
+    assert "1 run of 1 is not finished." in ended.out
+    log = run / "metrics.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"{", b"#", 1))
+    ended = command("figure", "curves", tmp_path / "runs", "-o", tmp_path / "a.png")
+    assert ended.code == 0
+    assert "metrics.jsonl, line 1: no record can be read there" in " ".join(ended.out.split())
 
 
 def test_numbers_of_some_rows_as_a_table(command: Command, runs: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from feal.analysis.figures import FIGURES, Rows, data_of
 from feal.analysis.figures.style import saved
+from feal.analysis.report.contents import notices
 from feal.analysis.runs import read_runs
 from feal.analysis.tables import write_table
 from feal.cli.tables import command, say
@@ -42,7 +43,8 @@ def draw_figure(name: str, places: Sequence[Path], *, out: Path | None, where: S
         raise FealError(
             f"{out} has no ending that says what to write: take .pdf, .svg, .png, or .csv for numbers."
         )
-    rows = _only(data_of(figure, read_runs(places), pictures=True), where)
+    runs = read_runs(places)
+    rows = _only(data_of(figure, runs, pictures=True), where)
     if not rows:
         needs = getattr(figure, "needs", "a finished round")
         raise FealError(
@@ -52,7 +54,10 @@ def draw_figure(name: str, places: Sequence[Path], *, out: Path | None, where: S
         write_table(out, rows)
     else:
         write_bytes(out, saved(figure.printed(rows), format=kind))
-    say(Console(), f"{out}: {figure.title}. {figure.reading}")
+    console = Console()
+    for notice in notices(runs):
+        say(console, notice, style="yellow")
+    say(console, f"{out}: {figure.title}. {figure.reading}")
 
 
 def _only(rows: Rows, where: Sequence[str]) -> Rows:

@@ -101,7 +101,7 @@ def test_hover_says_values_interval_and_seeds() -> None:
     assert trace.hovertemplate.startswith(
         "<b>random</b><br>balanced accuracy %{y:.4f}<br>%{customdata[0]}<br>round "
     )
-    assert list(trace.customdata[0]) == ["3 seeds, 95 % interval 0.05159 to 0.5484", 1, 5]
+    assert list(trace.customdata[0]) == ["3 seeds, 95 % interval 0.05159 to 0.5484, 1 not finished", 1, 5]
     assert body(web, "entropy", panel="global").customdata[0][0] == "one seed"
     assert web.layout.legend.title.text.startswith("Mean over 1 to 3 seeds; band: 95 % interval")
 
@@ -115,6 +115,28 @@ def test_print_carries_the_rows_values() -> None:
     assert ours.get_xlabel() == "Labels per site"
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["full", "random", "entropy"]
+
+
+def test_unfinished_runs_are_said_to_be_so_in_both_forms() -> None:
+    rows = CURVES.data(ARMS)
+    assert {row["arm"]: row["unfinished"] for row in rows if row["unfinished"]} == {"random": 1}
+    web = CURVES.web(rows)
+    assert web.layout.legend.title.text.replace("<br>", " ").endswith("Some runs are not finished.")
+    assert CURVES.printed(rows).legends[0].get_title().get_text().endswith("Some runs are not finished.")
+    finished = CURVES.data([run for run in ARMS if run.status == "finished"])
+    assert "not finished" not in CURVES.web(finished).layout.legend.title.text
+
+
+def test_nothing_in_print_reaches_beyond_the_sheet() -> None:
+    """The longest note, in a figure of one column."""
+    figure = CURVES.printed(CURVES.data([*ARMS[:3], run("feal", [record(1)])]))
+    figure.draw_without_rendering()
+    whole = figure.bbox
+    for box in (figure.legends[0].get_window_extent(), *(axes.get_tightbbox() for axes in figure.axes)):
+        assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+        assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+    # There is room left for the panel itself.
+    assert figure.axes[0].get_position().height * figure.get_figheight() > 1.2
 
 
 def test_many_series_have_bars_beside_each_other_in_print() -> None:

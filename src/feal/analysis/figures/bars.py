@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from feal.analysis.figures.contract import Rows
-from feal.analysis.figures.style import COLUMN, PAGE, legend_below, legend_rows, print_style, sheet
+from feal.analysis.figures.style import COLUMN, PAGE, legend_below, legend_height, print_style, sheet
 from feal.analysis.figures.web_grid import axis_number, grid_layout
 
 if TYPE_CHECKING:
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure as Web
 
 
-def web_bars(rows: Rows, *, titles: Mapping[str, str], colours: Mapping[str, str]) -> Web:
+def web_bars(rows: Rows, *, titles: Mapping[str, str], colours: Mapping[str, str], note: str = "") -> Web:
     """Bars for the web; rows have arm, panel, part, value and hover.
 
     Args:
         titles: of each panel's x axis, in their order.
         colours: of each part, in the order of stacking.
+        note: a line of explanation at the legend.
     """
     from plotly.graph_objects import Figure
 
@@ -45,7 +46,12 @@ def web_bars(rows: Rows, *, titles: Mapping[str, str], colours: Mapping[str, str
                     }
                 )
     layout = grid_layout(
-        tiers=[""], columns=[""] * len(titles), x_title="", names=colours, panel=40 + 24 * len(arms)
+        tiers=[""],
+        columns=[""] * len(titles),
+        x_title="",
+        names=colours,
+        note=note,
+        panel=40 + 24 * len(arms),
     )
     for place, title in enumerate(titles.values()):
         number = axis_number(place)
@@ -59,11 +65,11 @@ def web_bars(rows: Rows, *, titles: Mapping[str, str], colours: Mapping[str, str
     return Figure(data=traces, layout={**layout, "barmode": "stack", "bargap": 0.3})
 
 
-def printed_bars(rows: Rows, *, titles: Mapping[str, str], colours: Mapping[str, str]) -> Print:
+def printed_bars(rows: Rows, *, titles: Mapping[str, str], colours: Mapping[str, str], note: str = "") -> Print:
     """Bars for print; see `web_bars`."""
     arms = _arms(rows)
     width = PAGE if len(titles) > 1 else COLUMN
-    height = 0.7 + 0.17 * len(arms) + 0.16 * legend_rows(colours, width=width)
+    height = 0.7 + 0.17 * len(arms) + legend_height(colours, width=width, note=note)
     with print_style():
         figure = sheet(width=width, height=height)
         grid = figure.subplots(1, len(titles), sharey=True, squeeze=False)[0]
@@ -79,7 +85,7 @@ def printed_bars(rows: Rows, *, titles: Mapping[str, str], colours: Mapping[str,
             axes.tick_params(axis="y", length=0)
             axes.grid(visible=False, axis="y")
             axes.set_xlabel(title)
-        legend_below(figure, handles)
+        legend_below(figure, handles, note=note)
     return figure
 
 

@@ -12,7 +12,7 @@ from feal.analysis.curves import curve_of
 from feal.analysis.figures.contract import FIGURES, Rows
 from feal.analysis.figures.dots import printed_dots, web_dots
 from feal.analysis.figures.seeds import estimate, series_of
-from feal.analysis.figures.style import seeds
+from feal.analysis.figures.style import seeds, unfinished_note
 from feal.analysis.runs import Run, arms
 
 if TYPE_CHECKING:
@@ -39,35 +39,35 @@ class Yield:
     @staticmethod
     def data(runs: Sequence[Run]) -> Rows:
         """A row for each arm, round from the second on (the last one first) and class, the rarest first."""
-        found = {arm: _found(group) for arm, group in arms(runs).items() if group[0].settings.strategy != "full"}
+        groups = arms(runs)
+        found = {arm: _found(group) for arm, group in groups.items() if group[0].settings.strategy != "full"}
         rounds = sorted({number for by_round in found.values() for number in by_round}, reverse=True)
-        first = {arm: group[0] for arm, group in arms(runs).items()}
-        against = next((arm for arm in found if first[arm].settings.strategy == "random"), None)
+        against = next((arm for arm in found if groups[arm][0].settings.strategy == "random"), None)
         return [
             row
             for number in rounds
             for arm, by_round in found.items()
             for row in _rows(
                 {
-                    **series_of(arm, first[arm]),
-                    "unit": "pixels" if first[arm].task == "segmentation" else "labels",
+                    **series_of(arm, groups[arm]),
+                    "unit": "pixels" if groups[arm][0].task == "segmentation" else "labels",
                 },
                 number,
                 by_round.get(number, {}),
                 found[against].get(number, {}) if against is not None else {},
-                classes=_rarest_first(found, against, first[arm].classes),
+                classes=_rarest_first(found, against, groups[arm][0].classes),
             )
         ]
 
     @staticmethod
     def web(rows: Rows) -> Web:
         """Dots by class; a menu chooses the round."""
-        return web_dots(_drawn(rows), x_title=_x_title(rows), line=_line(rows))
+        return web_dots(_drawn(rows), x_title=_x_title(rows), line=_line(rows), note=unfinished_note(rows))
 
     @staticmethod
     def printed(rows: Rows) -> Print:
         """Dots by class, of the first round among the rows: the last one."""
-        return printed_dots(_drawn(rows), x_title=_x_title(rows), line=_line(rows))
+        return printed_dots(_drawn(rows), x_title=_x_title(rows), line=_line(rows), note=unfinished_note(rows))
 
 
 def _found(group: Sequence[Run]) -> dict[int, dict[int, NDArray[np.float64]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from feal.analysis.figures.bars import printed_bars, web_bars
 from feal.analysis.figures.contract import FIGURES, Rows
 from feal.analysis.figures.seeds import estimate, series_of
-from feal.analysis.figures.style import seeds
+from feal.analysis.figures.style import seeds, unfinished_note
 from feal.analysis.runs import Record, Run, arms
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class Cost:
 
     title: ClassVar[str] = "Cost of a round"
     reading: ClassVar[str] = (
-        "On the left the seconds that the sites together spent in a round, by phase; selecting and asking are "
-        "means over the rounds in which samples were chosen. On the right the weights that crossed the sites' "
-        "borders: to every site and back in each communication round, and to every site at the round's end."
+        "Seconds are what the sites together spent in a round, by phase; selecting and asking are means over the "
+        "rounds in which samples were chosen. Megabytes are of the weights that crossed the sites' borders: to "
+        "every site and back in each communication round, and to every site at the round's end."
     )
     section: ClassVar[str] = "cost"
     needs: ClassVar[str] = "a finished round"
@@ -50,18 +50,18 @@ class Cost:
             totals = [{**_seconds(run), **_bytes(run)} for run in group if run.rounds]
             for kind, part in sorted({key for total in totals for key in total}, key=_order):
                 figures = estimate((total.get((kind, part)) for total in totals), within=(0.0, float("inf")))
-                rows.append({**series_of(arm, group[0]), "kind": kind, "part": part, **figures})
+                rows.append({**series_of(arm, group), "kind": kind, "part": part, **figures})
         return rows
 
     @staticmethod
     def web(rows: Rows) -> Web:
         """Bars of arms, of seconds and of megabytes."""
-        return web_bars(_drawn(rows), titles=_titles(rows), colours=_colours(rows))
+        return web_bars(_drawn(rows), titles=_titles(rows), colours=_colours(rows), note=unfinished_note(rows))
 
     @staticmethod
     def printed(rows: Rows) -> Print:
         """Bars of arms, of seconds and of megabytes."""
-        return printed_bars(_drawn(rows), titles=_titles(rows), colours=_colours(rows))
+        return printed_bars(_drawn(rows), titles=_titles(rows), colours=_colours(rows), note=unfinished_note(rows))
 
 
 def _seconds(run: Run) -> dict[tuple[str, str], float]:

@@ -14,7 +14,7 @@ from feal.analysis.figures.style import (
     PAGE,
     SYMBOLS,
     legend_below,
-    legend_rows,
+    legend_height,
     looks,
     print_style,
     sheet,
@@ -29,7 +29,7 @@ _SPREAD = 0.7
 """How much of a line's height its dots take."""
 
 
-def web_dots(rows: Rows, *, x_title: str, line: float | None) -> Web:
+def web_dots(rows: Rows, *, x_title: str, line: float | None, note: str = "") -> Web:
     """Dots for the web; rows have name, line, x, choice (what a menu offers) and hover."""
     from plotly.graph_objects import Figure
 
@@ -41,6 +41,7 @@ def web_dots(rows: Rows, *, x_title: str, line: float | None) -> Web:
             "type": "scatter",
             "mode": "markers",
             "name": name,
+            "cliponaxis": False,
             "marker": {"size": 9, "symbol": SYMBOLS[look.marker], "color": look.colour},
             "hovertemplate": "%{customdata}<extra></extra>",
             **dots,
@@ -61,6 +62,7 @@ def web_dots(rows: Rows, *, x_title: str, line: float | None) -> Web:
         columns=[""],
         x_title=x_title,
         names=styles,
+        note=note,
         menus=[buttons] if len(choices) > 1 else (),
         panel=height,
     )
@@ -77,12 +79,13 @@ def web_dots(rows: Rows, *, x_title: str, line: float | None) -> Web:
     return Figure(data=traces, layout=layout)
 
 
-def printed_dots(rows: Rows, *, x_title: str, line: float | None) -> Print:
+def printed_dots(rows: Rows, *, x_title: str, line: float | None, note: str = "") -> Print:
     """Dots for print, of the first choice among the rows."""
     rows = [row for row in rows if row["choice"] == rows[0]["choice"]]
     places, styles = _lines(rows), looks(row["name"] for row in rows)
     width = COLUMN if len(styles) <= 8 else PAGE
-    height = 0.6 + len(places) * max(0.26, 0.075 * len(styles)) + 0.16 * legend_rows(styles, width=width)
+    of_lines = len(places) * max(0.26, 0.075 * len(styles))
+    height = 0.6 + of_lines + legend_height(styles, width=width, note=note)
     with print_style():
         figure = sheet(width=width, height=height)
         axes = figure.subplots()
@@ -101,7 +104,7 @@ def printed_dots(rows: Rows, *, x_title: str, line: float | None) -> Print:
         axes.grid(visible=False, axis="y")
         axes.set(xlabel=x_title, ylim=(-0.6, len(places) - 0.4))
         axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
-        legend_below(figure, handles)
+        legend_below(figure, handles, note=note)
     return figure
 
 

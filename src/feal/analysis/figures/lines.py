@@ -17,7 +17,7 @@ from feal.analysis.figures.style import (
     PAGE,
     Look,
     legend_below,
-    legend_rows,
+    legend_height,
     looks,
     print_style,
     seeds_note,
@@ -131,7 +131,8 @@ def printed_lines(
     width = PAGE if len(columns) > 1 or len(styles) > 8 else COLUMN
     shifts = _shifts(rows, list(styles), x)
     mark = "bar" if any(shifts.values()) else "band"
-    below = 0.2 + 0.16 * legend_rows(styles, width=width)
+    said = about + seeds_note(rows, mark=mark) if note is None else note
+    below = 0.1 + legend_height(styles, width=width, note=said)
     with print_style():
         figure = sheet(width=width, height=1.9 * len(tiers) + 0.35 + below)
         grid = figure.subplots(len(tiers), len(columns), sharex=True, sharey="row", squeeze=False)
@@ -149,7 +150,6 @@ def printed_lines(
                 axes.set_xlabel(X_TITLES[x])
             if panel == columns[0]:
                 axes.set_ylabel(fill(title(metric), 30))
-        said = about + seeds_note(rows, mark=mark) if note is None else note
         legend_below(figure, {name: handles[name] for name in styles if name in handles}, note=said)
     return figure
 
@@ -209,9 +209,9 @@ def _dress(axes: Axes, ticks: Sequence[float], *, whole: bool, from_zero: bool) 
     from matplotlib.ticker import MaxNLocator
 
     if from_zero:
-        highest = axes.get_ylim()[1]
         nothing = not any(np.any(line.get_ydata()) for line in axes.lines)
-        axes.set_ylim(-0.02 * highest, 1.0 if nothing else highest)
+        highest = 1.0 if nothing else axes.get_ylim()[1]
+        axes.set_ylim(-0.02 * highest, highest)
     if ticks:
         axes.set_xticks(ticks)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from feal.analysis.figures.contract import FIGURES, Rows
 from feal.analysis.figures.lines import Line, lines, panels, printed_lines
 from feal.analysis.figures.seeds import series_of
-from feal.analysis.figures.style import FAINT, looks, seeds
+from feal.analysis.figures.style import FAINT, looks, seeds, unfinished_note
 from feal.analysis.figures.web_grid import axis_number
 from feal.analysis.figures.web_lines import Hover, web_lines
 from feal.analysis.runs import Run, arms
@@ -41,7 +41,7 @@ class Reliability:
     def data(runs: Sequence[Run]) -> Rows:
         """A row for each arm, round (the last one first) and bin that is not empty."""
         rows = [
-            {**series_of(arm, group[0]), **row}
+            {**series_of(arm, group), **row}
             for arm, group in arms(runs).items()
             for number in sorted({record["round"] for run in group for record in run.rounds}, reverse=True)
             for row in _bins(group, number)
@@ -52,7 +52,7 @@ class Reliability:
     def web(rows: Rows) -> Web:
         """Panels by query model; a menu chooses the round."""
         drawn = _drawn(rows)
-        figure = web_lines(drawn, x="confidence", title=_title, note=_NOTE, hover=_HOVER)
+        figure = web_lines(drawn, x="confidence", title=_title, note=_note(rows), hover=_HOVER)
         for place in range(len(panels(rows))):
             number = axis_number(place)
             diagonal = {"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1, "layer": "below"}
@@ -67,7 +67,7 @@ class Reliability:
     def printed(rows: Rows) -> Print:
         """Panels by query model, of the first round among the rows: the last one."""
         drawn = _drawn(rows)
-        figure = printed_lines(drawn, x="confidence", title=_title, note=_NOTE)
+        figure = printed_lines(drawn, x="confidence", title=_title, note=_note(rows))
         for axes, listed in zip(figure.axes, _errors(drawn, drawn[0]["over"]), strict=True):
             axes.plot([0, 1], [0, 1], color=FAINT, linestyle=(0, (3, 2)), linewidth=0.7, zorder=1)
             axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
@@ -162,6 +162,10 @@ def _list_errors(figure: Web, drawn: Rows) -> None:
         for button, over in zip(menu.buttons, rounds, strict=True):
             change = {f"annotations[{first + place}].text": text for place, text in enumerate(texts[over])}
             button.update(method="update", args=[button.args[0], change])
+
+
+def _note(rows: Rows) -> str:
+    return " ".join(filter(None, (_NOTE, unfinished_note(rows))))
 
 
 def _title(metric: str) -> str:

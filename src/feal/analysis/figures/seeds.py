@@ -63,7 +63,7 @@ def by_round(
         for (metric, over), number, records in _grouped(group, read):
             rows.append(
                 {
-                    **series_of(arm, group[0]),
+                    **series_of(arm, group),
                     "metric": metric,
                     "over": over,
                     "round": number,
@@ -74,11 +74,16 @@ def by_round(
     return rows if any(row["n"] for row in rows) else []
 
 
-def series_of(arm: str, run: Run) -> dict[str, Any]:
-    """The columns that say what a row is a line of: arm, series, strategy and query model."""
-    strategy, query_model = run.settings.strategy, run.settings.query_model
-    series = arm.replace(f" {query_model}", "", 1) if query_model else arm
-    return {"arm": arm, "series": series, "strategy": short_name(strategy), "query_model": query_model}
+def series_of(arm: str, group: Sequence[Run]) -> dict[str, Any]:
+    """The columns that say what a row is of; `unfinished` is how many of the arm's runs are not finished."""
+    strategy, query_model = group[0].settings.strategy, group[0].settings.query_model
+    return {
+        "arm": arm,
+        "series": arm.replace(f" {query_model}", "", 1) if query_model else arm,
+        "strategy": short_name(strategy),
+        "query_model": query_model,
+        "unfinished": sum(run.status != "finished" for run in group),
+    }
 
 
 def share(metric: str) -> tuple[float, float]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from feal.analysis.colours import colour_of, site_colours
@@ -88,17 +89,24 @@ def legend_below(figure: Print, handles: Mapping[str, Any], *, note: str = "") -
         list(handles),
         loc="outside lower center",
         ncols=columns,
-        title=note or None,
+        title=_wrapped(note, width=figure.get_figwidth()) or None,
+        alignment="center",
         handlelength=2.2,
         columnspacing=1.2,
     )
     legend.get_title().set_color(FAINT)
 
 
-def legend_rows(names: Iterable[str], *, width: float) -> int:
-    """How many rows the legend of these names takes in a figure of that width, in inches."""
+def legend_height(names: Iterable[str], *, width: float, note: str = "") -> float:
+    """Of the legend of these names with its note, in a figure of that width; both in inches."""
     names = list(names)
-    return -(-len(names) // _legend_columns(names, width=width))
+    rows = -(-len(names) // _legend_columns(names, width=width))
+    return 0.16 * rows + 0.1 * len(_wrapped(note, width=width).splitlines())
+
+
+def _wrapped(note: str, *, width: float) -> str:
+    """Into lines as long as the figure is wide."""
+    return fill(note, int(22 * width))
 
 
 def _legend_columns(names: Iterable[str], *, width: float) -> int:
@@ -153,7 +161,7 @@ def web_legend(note: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """How a series is drawn: the strategy's colour, and a marker apart from others of that colour."""
+    """How a series is drawn: the strategy's colour, and a marker for those who cannot tell colours apart."""
 
     colour: str
     marker: int
@@ -165,9 +173,18 @@ def looks(series: Iterable[str]) -> dict[str, Look]:
     found: dict[str, Look] = {}
     for name in sorted(dict.fromkeys(series), key=_order):
         colour = colour_of(name)
-        before = sum(look.colour == colour for look in found.values())
-        found[name] = Look(colour=colour, marker=before % len(SYMBOLS))
+        found[name] = Look(colour=colour, marker=_marker(colour, list(found.values())))
     return found
+
+
+def _marker(colour: str, before: Sequence[Look]) -> int:
+    """The first that no other series of that colour has, and as few of other colours as can be."""
+
+    def taken(marker: int) -> tuple[int, int]:
+        same = [look for look in before if look.marker == marker]
+        return sum(look.colour == colour for look in same), len(same)
+
+    return min(range(len(SYMBOLS)), key=taken)
 
 
 def site_looks(overs: Iterable[str]) -> dict[str, Look]:
@@ -226,12 +243,21 @@ def seeds(number: int) -> str:
 
 def seeds_note(rows: Rows, *, mark: str = "band") -> str:
     """What lines and their bands (or bars) are, and how many seeds stand behind them."""
+    return " ".join(filter(None, (_over_seeds(rows, mark), unfinished_note(rows))))
+
+
+def _over_seeds(rows: Rows, mark: str) -> str:
     numbers = sorted({row["n"] for row in rows if row["n"]})
     if not numbers or numbers[-1] == 1:
         return "One seed, so no interval."
     some = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[-1]}"
     alone = " (none where there is one seed)" if numbers[0] == 1 else ""
     return f"Mean over {some} seeds; {mark}: 95 % interval of the mean, Student's t{alone}."
+
+
+def unfinished_note(rows: Rows) -> str:
+    """A sentence where runs are not finished; they count as far as they go."""
+    return "Some runs are not finished." if any(row["unfinished"] for row in rows) else ""
 
 
 def _order(name: str) -> tuple[int, str]:

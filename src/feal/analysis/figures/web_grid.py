@@ -8,8 +8,9 @@ from typing import Any
 
 from feal.analysis.figures.style import GRID, INK, web_axis, web_layout, web_legend
 
-_PANEL, _GAP, _X_AXIS, _LEGEND_ROW, _MENU = 270, 88, 66, 22, 42
-"""Heights in pixels: of a panel, from one to the next, of the last one's axis, of a legend's row, of a menu."""
+_PANEL, _GAP, _X_AXIS, _LEGEND_ROW, _MENU, _TOOLS = 270, 88, 66, 22, 42, 26
+"""Heights in pixels: of a panel, from one to the next, of the last one's axis, of a legend's row, of a menu,
+and of the tools that plotly shows under the mouse."""
 _WIDE, _NARROW = 900, 330
 """Widths in pixels that legends are laid out for."""
 
@@ -127,7 +128,7 @@ def _menu(buttons: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _menus_in_a_row(menus: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
-    change: dict[str, Any] = {"margin.t": _MENU if menus else 4}
+    change: dict[str, Any] = {"margin.t": _MENU if menus else _TOOLS}
     left = 0
     for place, buttons in enumerate(menus):
         change |= {f"updatemenus[{place}].pad.l": left, f"updatemenus[{place}].pad.b": 30}

@@ -122,6 +122,7 @@ def _band_look(look: Look, opacity: float) -> Trace:
 def _body_look(line: Line, look: Look) -> Trace:
     return {
         "mode": "lines" if line.level else "lines+markers",
+        "cliponaxis": False,
         "line": {"color": look.colour, "width": 2, "dash": line.dash},
         "marker": {"size": 6, "symbol": SYMBOLS[look.marker], "color": look.colour},
     }
@@ -165,7 +166,8 @@ def _template(line: Line) -> str:
 
 def _told(row: dict[str, Any]) -> list[Any]:
     interval = f", 95 % interval {row['low']:.4g} to {row['high']:.4g}" if row["low"] is not None else ""
-    return [seeds(row["n"]) + interval, row["round"], round(row["labels"], 2)]
+    unfinished = f", {row['unfinished']} not finished" if row["unfinished"] else ""
+    return [seeds(row["n"]) + interval + unfinished, row["round"], round(row["labels"], 2)]
 
 
 _HOVER = Hover(template=_template, told=_told)

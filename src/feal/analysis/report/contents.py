@@ -114,7 +114,7 @@ def contents(runs: Sequence[Run], *, pictures: bool = False) -> Contents:
         title=f"{first.settings.dataset}: {_counted(len(named), 'way')} to choose what is labelled",
         about=f"{_counted(len(runs), 'run')} of {first.task} with {first.settings.model} at "
         f"{_counted(len(sites), 'site')} ({', '.join(sites)})",
-        notices=_notices(runs),
+        notices=notices(runs),
         sections=tuple(
             Section(
                 name=name,
@@ -158,7 +158,7 @@ def _line(arm: str, run: Run) -> RunLine:
     )
 
 
-def _notices(runs: Sequence[Run]) -> tuple[str, ...]:
+def notices(runs: Sequence[Run]) -> tuple[str, ...]:
     """What a reader must know before anything else: what is not finished, and what could not be read."""
     waiting = sum(run.status == "waiting" for run in runs)
     unfinished = sum(run.status == "unfinished" for run in runs)
