@@ -1,13 +1,16 @@
 """The gallery page: every figure of real runs with how to read it; `python benchmarks/gallery.py RUNS...`.
 
 Runs of synthetic data only: pictures of patients have no place in documentation. A figure is drawn from the first
-folder that has something for it.
+folder that has something for it; the report's first screen is of the first folder.
 """
 
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from PIL import Image
 from feal.analysis.figures import FIGURES
 from feal.analysis.figures.contract import Rows, data_of
 from feal.analysis.figures.style import saved
+from feal.analysis.report import contents, render
 from feal.analysis.report.contents import SECTIONS
 from feal.analysis.runs import Run, read_runs
 from feal.data.pictures import png_bytes
@@ -62,7 +66,32 @@ def entry(name: str) -> str:
 
 
 def _drawn(name: str, rows: Rows) -> bytes:
-    picture = Image.open(io.BytesIO(saved(FIGURES.get(name).printed(rows), format="png"))).convert("RGB")
+    return _small(Image.open(io.BytesIO(saved(FIGURES.get(name).printed(rows), format="png"))))
+
+
+def _first_screen(runs: list[Run]) -> bytes:
+    """What a report shows when it is opened."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        raise FealError("There is no Chromium on this machine, which draws the report: install it.")
+    with tempfile.TemporaryDirectory() as folder:
+        page, picture = Path(folder) / "report.html", Path(folder) / "report.png"
+        write_text(page, render(contents(runs)))
+        subprocess.run(
+            [
+                *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+                *(f"--user-data-dir={folder}/profile", "--window-size=1280,900"),
+                *(f"--screenshot={picture}", page.as_uri()),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=180,
+        )
+        return _small(Image.open(picture))
+
+
+def _small(picture: Image.Image) -> bytes:
+    picture = picture.convert("RGB")
     sizes = [picture.resize(_size(picture, width), Image.Resampling.LANCZOS) for width in WIDTHS]
     files = [png_bytes(smaller.quantize(COLOURS)) for smaller in sizes]
     return next((file for file in files if len(file) < LARGEST), files[-1])
@@ -90,6 +119,7 @@ def main(places: list[Path]) -> None:
             raise FealError(f"{runs[0].path} is not of synthetic data: its pictures are not for everybody.")
     for name in FIGURES.names():
         write_bytes(DOCS / "gallery" / f"{name}.png", _drawn(name, _rows(name, groups)))
+    write_bytes(DOCS / "gallery" / "report.png", _first_screen(groups[0]))
     write_text(DOCS / "gallery.md", page())
 
 

@@ -33,6 +33,8 @@ class Sheet:
     def __init__(self, browser: Browser, width: str = "desktop") -> None:
         wide, high = WIDTHS[width]
         self.page: Page = browser.new_page(viewport={"width": wide, "height": high})
+        # Nothing here is about how long a busy machine takes.
+        self.page.set_default_timeout(120_000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda line: self.complaints.append(line.text) if line.type == "error" else None)

@@ -173,13 +173,16 @@ def test_no_picture_is_inside_unless_asked_for(sweep: Path, browser: Browser, tm
 
 def test_hostile_names_do_nothing(sweep: Path, browser: Browser, tmp_path: Path) -> None:
     run = copied(sweep / "feal-0", tmp_path / "run", strategy=f"own.py:{EVIL}", loss="plain")
-    state = json.loads((run / "state.json").read_text())
+    log = (run / "metrics.jsonl").read_text().replace('"birch"', json.dumps(EVIL))
+    (run / "metrics.jsonl").write_text(log)
+    state = json.loads((run / "state.json").read_text().replace('"birch"', json.dumps(EVIL)))
     state["facts"]["classes"][0] = EVIL
-    (run / "state.json").write_text(json.dumps(state))
+    (run / "state.json").write_text(json.dumps(state | {"log_bytes": len(log.encode())}))
     sheet = Sheet(browser)
     sheet.page.goto(_written(tmp_path / "report.html", run).as_uri())
     for section in sheet.sections():
         sheet.turn_to(section)
+    assert EVIL in sheet.page.inner_text(".about")
     assert sheet.page.evaluate("window.evil") is None
     assert sheet.page.query_selector("img") is None
     assert sheet.complaints == []
@@ -195,6 +198,14 @@ def test_all_sections_and_figures_are_printed(report: Path, browser: Browser, tm
         ".plot", "all => all.filter((p) => !p.querySelector('.main-svg')).map((p) => p.id)"
     )
     assert undrawn == []
+    # What was chosen is told in plain words: nobody can choose on paper.
+    sheet.page.emulate_media(media="print")
+    assert sheet.page.is_visible("#canvas-curves select")
+    assert (
+        sheet.page.eval_on_selector("#canvas-curves select", "menu => getComputedStyle(menu).borderTopWidth")
+        == "0px"
+    )
+    sheet.page.emulate_media(media="screen")
     assert sheet.page.is_visible("#answer")
     assert not sheet.page.is_visible("#cost")
     assert sheet.complaints == []
@@ -231,8 +242,19 @@ def test_a_long_sweep_opens_in_three_seconds(sweep: Path, browser: Browser, tmp_
     print(
         f"{report.stat().st_size / 1e6:.1f} MB, opened in {min(taken):.2f} s, {min(worked):.2f} s of them at work"
     )
-    # Where other work keeps the cores busy, what the page itself takes is what counts.
-    assert min(taken) < 3 or min(worked) < 2.5
+    # What the page itself takes: other work that keeps the cores busy would be in the time on the wall.
+    assert min(worked) < 2.5
+
+
+def test_the_clock_counts_work_and_not_waiting(browser: Browser) -> None:
+    sheet = Sheet(browser)
+    clock = sheet.clock()
+    sheet.page.wait_for_timeout(1000)
+    idle = clock()
+    sheet.page.evaluate("() => { for (const end = performance.now() + 1000; performance.now() < end; ); }")
+    assert idle < 0.1
+    assert 0.1 < clock() - idle < 1.1
+    sheet.page.close()
 
 
 def _lengthen(run: Path, *, shift: float) -> None:

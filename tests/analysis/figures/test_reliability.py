@@ -50,6 +50,22 @@ def test_both_forms_carry_the_bins_and_the_error() -> None:
     assert axes.texts[0].get_text() == "ECE\nrandom 0.250"
 
 
+def test_titles_of_panels_side_by_side_fit_a_sheet_of_paper() -> None:
+    bins = [calibrated(1, [4, 4], [1.0, 3.0], [1, 2])]
+    web = RELIABILITY.web(
+        RELIABILITY.data([run("entropy", bins, query_model=model) for model in ("global", "local", "ensemble")])
+    )
+    for axis in (web.layout.xaxis, web.layout.xaxis2, web.layout.xaxis3):
+        assert axis.title.text.replace("<br>", " ") == "Probability of the predicted class"
+        # A third of 660 pixels, in letters of 7.
+        assert max(map(len, axis.title.text.split("<br>"))) <= 28
+
+
+def test_unfinished_runs_are_told_in_the_note() -> None:
+    rows = RELIABILITY.data([RUNS[0], run("random", [RUNS[1].rounds[0]], seed=1, stage="train")])
+    assert RELIABILITY.web(rows).layout.legend.title.text.endswith("Some runs are not finished.")
+
+
 def test_what_has_one_round_only_stands_in_each() -> None:
     web = RELIABILITY.web(RELIABILITY.data([RUNS[0], run("full", [calibrated(1, [0, 2], [0.0, 1.8], [0, 2])])]))
     full = next(trace for trace in web.data if trace.fill is None and trace.name == "full")

@@ -44,6 +44,8 @@ def grid_layout(
         panel: height of a panel in pixels.
     """
     names = list(names)
+    # Side by side on paper or a tablet, panels are narrower than a long title.
+    x_title = "<br>".join(wrap(x_title, 24)) if len(columns) > 1 else x_title
     headings = 26 if any(columns) else 8
     layout = web_layout(
         showlegend=True,
