@@ -62,6 +62,8 @@ BAD = {**GOOD, "round": 2}
         ),
         ({**BAD, "metrics": {"dice": {**FIGURES, "mean": "0.5"}}}, "metrics.dice.mean is not as it should be"),
         ({**BAD, "diagnostics": {"recall": [0.5]}}, "diagnostics.recall has 1 numbers for 3 classes"),
+        ({"event": "step", "step": 0, "loss": {}}, "round is not as it should be"),
+        ({"event": "step", "round": 1, "loss": [0.5]}, "loss is not as it should be"),
         ({**BAD, "energy": {"alder": [1, "2"]}}, "energy.alder.1 is not as it should be"),
         ({**BAD, "seconds": {"training": float("inf")}}, "seconds.training is not as it should be"),
     ],

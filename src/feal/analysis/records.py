@@ -40,6 +40,13 @@ class _Round(_Part):
     energy: dict[str, list[int]] = {}
 
 
+class _Step(_Part):
+    """What a communication round's record holds."""
+
+    round: Annotated[int, Field(ge=1)]
+    loss: dict[str, float | None]
+
+
 def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
     """The records in the committed `length` of a log, and a sentence for each line that is left out.
 
@@ -81,14 +88,17 @@ def _parsed(line: bytes) -> Mapping[str, Any] | None:
 
 
 def _flaw(record: Mapping[str, Any], known: set[int], *, classes: int) -> str:
-    """What is wrong with a record; empty if nothing is, as with whatever is not a round's."""
-    if record["event"] != "round":
+    """What is wrong with a record; empty if nothing is, as with kinds that nobody looks into."""
+    form = {"round": _Round, "step": _Step}.get(record["event"])
+    if form is None:
         return ""
     try:
-        found = _Round.model_validate(record)
+        found = form.model_validate(record)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         return f"{'.'.join(map(str, first['loc']))} is not as it should be ({first['msg']})"
+    if not isinstance(found, _Round):
+        return ""
     if found.round in known:
         return f"round {found.round} stands there a second time"
     if found.diagnostics.recall is not None and len(found.diagnostics.recall) != classes:
