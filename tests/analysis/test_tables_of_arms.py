@@ -75,3 +75,28 @@ def test_tidy_rows_have_every_number_once() -> None:
     assert found["entropy local", "labels_to_0.5_of_full", None]["value"] == 14.0
     assert found["entropy local", "difference_of_outcome", None]["reference"] == "random"
     assert not math.isnan(found["random", "area", None]["value"])
+
+
+def test_random_on_the_plain_loss_has_columns_of_its_own() -> None:
+    evidential = [made("random", seed, (0.0, 0.1, 0.1), loss="evidential") for seed in (0, 1)]
+    feal = [made("feal", seed, (0.1, 0.2, 0.2)) for seed in (0, 1)]
+    found = verdicts(arms_of([*RANDOM, *evidential, *feal]))
+    grid = verdict_grid(found)
+    assert grid.heading[-3:] == ("pairs", "difference to random on the plain loss", "95 % interval")
+    by_arm = {row[0].text + row[2].text: [entry.text for entry in row[-3:]] for row in grid.rows}
+    assert by_arm == {
+        "randomevidential": ["-", "-0.350", "-0.450 to -0.250"],
+        "randomplain": ["-", "-", "-"],
+        "feal": ["2", "-0.250", "-0.350 to -0.150"],
+    }
+    rows = [row for row in tidy_rows(by_round(arms_of([*RANDOM, *evidential, *feal])), found) if row["reference"]]
+    assert [(row["arm"], row["reference"]) for row in rows] == [
+        ("random evidential", "random plain"),
+        ("feal", "random evidential"),
+        ("feal", "random plain"),
+    ]
+
+
+def test_a_share_that_the_first_round_reaches_is_told_as_at_most() -> None:
+    grid = verdict_grid(verdicts(arms_of([*RANDOM, *FULL]), share=0.25))
+    assert grid.rows[0][5].text == "at most 10 of 100"

@@ -91,6 +91,25 @@ def test_ours_beside_theirs(command: Command, isic: Path) -> None:
     assert "No run of fed-isic for: random; entropy global;" in said
 
 
+def test_broken_runs_are_told_and_settings_that_are_not_heeded_are_not(command: Command, isic: Path) -> None:
+    figures = {"balanced_accuracy": [0.5, 0.6, 0.6, 0.6, 0.6]}
+    pretend(isic / "random", "fed-isic", {"strategy": "random", "selection.n": 9}, figures=figures)
+    for name, file in (("one", "config.yaml"), ("two", "state.json")):
+        pretend(isic / name, "fed-isic", {"strategy": "random", "seed": 7}, figures=figures)
+        (isic / name / file).write_text("{")
+    shown = command("paper", "table-6", "--runs", isic)
+    assert shown.code == 0, shown.err
+    said = _said(shown.out)
+    assert "random paper 61.59 ± 1.45 64.90 ± 1.53 65.53 ± 1.31 64.99 ± 1.43 ours 60.00" in said
+    assert "selection.n" not in said
+    assert f"{isic / 'one' / 'config.yaml'} is damaged (it is no YAML any more)" in said
+    assert f"{isic / 'two' / 'state.json'} is damaged" in said
+    (isic / "random" / "config.yaml").write_text("[")
+    alone = command("paper", "table-6", "--runs", isic / "random")
+    assert (alone.code, alone.out) == (2, "")
+    assert "config.yaml is damaged (it is no YAML any more)" in alone.err
+
+
 def test_an_ablation_takes_its_rows_from_a_larger_folder(command: Command, isic: Path) -> None:
     said = _said(command("paper", "table-4", "--runs", isic).out)
     assert "1e-3 paper 63.49 ± 3.00 64.57 ± 2.70 66.25 ± 1.17 65.45 ± 1.06 ours 60.00 60.00 60.00 60.00" in said

@@ -35,6 +35,16 @@ def test_what_is_finished_is_skipped(run: Path, tmp_path: Path, command: Command
     ]
 
 
+def test_what_a_strategy_does_not_heed_is_run_once_and_said(run: Path, tmp_path: Path, command: Command) -> None:
+    copied(run, tmp_path / "random" / "seed-0", seed=0)
+    ended = command("sweep", "demo", *WORDS, "strategy=random", "selection.n=3,5,7", "--out", tmp_path)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[:2] == [
+        f"1 runs below {tmp_path}, 1 finished already; 1 at a time",
+        "  random: once for all values of selection.n, which change nothing.",
+    ]
+
+
 def test_other_settings_there_are_refused_by_name(run: Path, tmp_path: Path, command: Command) -> None:
     there = copied(run, tmp_path / "random" / "seed-1", seed=1)
     ended = command(
