@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -23,24 +25,61 @@ WORDS = (
 PROGRAM = "from feal.cli import main; main()"
 
 
-def begun(out: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, "sweep", "demo", *WORDS, "-j", "2", "--out", str(out), *words]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+PATIENCE = 600
+"""Seconds for what takes some on a machine that has nothing else to do."""
 
 
-def sweep(out: Path, *words: str) -> tuple[int, str, str]:
-    process = begun(out, *words)
-    printed, errors = process.communicate(timeout=300)
-    return process.returncode, printed, errors
+@dataclass(frozen=True)
+class Sweeps:
+    """Sweeps into one folder, each a session of its own, which ends with the test whatever becomes of it."""
+
+    out: Path
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            "sweep",
+            "demo",
+            *WORDS,
+            "-j",
+            "2",
+            "--out",
+            str(self.out),
+            *words,
+        ]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.processes.append(process)
+        return process
+
+    def carry_out(self, *words: str) -> tuple[int, str, str]:
+        process = self.begin(*words)
+        printed, errors = process.communicate(timeout=PATIENCE)
+        return process.returncode, printed, errors
+
+    def wait_for_runs(self, count: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while len(list(self.out.glob("*/*/state.json"))) < count:
+            assert self.processes[-1].poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        for process in self.processes:
+            for left in in_session(process.pid):
+                os.kill(left, signal.SIGKILL)
+            process.communicate()
 
 
-def wait_for_runs(out: Path, count: int) -> None:
-    deadline = time.monotonic() + 120
-    while len(list(out.glob("*/*/state.json"))) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+@pytest.fixture
+def sweeps(tmp_path: Path) -> Iterator[Sweeps]:
+    begun = Sweeps(tmp_path / "sweep")
+    yield begun
+    begun.end()
 
 
 def in_session(session: int) -> list[int]:
@@ -58,16 +97,16 @@ def in_session(session: int) -> list[int]:
 
 def wait_for_the_end(session: int) -> None:
     """Python's own tracker of resources ends a moment after the process that it belongs to, or later."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while in_session(session):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(tmp_path: Path) -> None:
-    out = tmp_path / "sweep"
-    first = begun(out)
-    wait_for_runs(out, 1)
+def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(sweeps: Sweeps, tmp_path: Path) -> None:
+    out = sweeps.out
+    first = sweeps.begin()
+    sweeps.wait_for_runs(1)
     began = time.monotonic()
     os.kill(first.pid, signal.SIGINT)
     printed, errors = first.communicate(timeout=60)
@@ -76,8 +115,8 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(tmp_path: Path)
     assert "the same command goes on" in printed
     wait_for_the_end(first.pid)
 
-    second = begun(out)
-    wait_for_runs(out, 3)
+    second = sweeps.begin()
+    sweeps.wait_for_runs(3)
     second.kill()
     second.communicate(timeout=60)
     wait_for_the_end(second.pid)
@@ -85,14 +124,14 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(tmp_path: Path)
     taken = out / "random" / "seed-1"
     taken.mkdir(parents=True)
     (taken / "notes.txt").write_text("mine")
-    code, printed, errors = sweep(out)
+    code, printed, errors = sweeps.carry_out()
     assert (code, errors) == (1, "")
     assert "random/seed-1" in printed
     assert "is not empty and holds no run" in printed
     assert "5 of 6 runs are finished: the same command tries again." in printed
     (taken / "notes.txt").unlink()
     before = {path: path.stat().st_mtime_ns for path in out.glob("*/*/state.json")}
-    code, printed, errors = sweep(out)
+    code, printed, errors = sweeps.carry_out()
     assert (code, errors) == (0, "")
     assert "5 finished already" in printed
     assert "random: once for all values of query_model" in printed.splitlines()[1]
@@ -113,6 +152,6 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(tmp_path: Path)
     }
     assert len({str(labels) for labels in firsts.values()}) == 1
 
-    code, printed, errors = sweep(out, "evidence.lambda=0.5")
+    code, printed, errors = sweeps.carry_out("evidence.lambda=0.5")
     assert code == 2
     assert "holds a run with other settings" in errors
