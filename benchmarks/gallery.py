@@ -69,7 +69,7 @@ def _drawn(name: str, rows: Rows) -> bytes:
     return _small(Image.open(io.BytesIO(saved(FIGURES.get(name).printed(rows), format="png"))))
 
 
-def _first_screen(runs: list[Run]) -> bytes:
+def _first_screen(runs: Sequence[Run]) -> bytes:
     """What a report shows when it is opened."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:

@@ -47,6 +47,9 @@ class _Step(_Part):
     loss: dict[str, float | None]
 
 
+_FORMS: Mapping[str, type[_Round | _Step]] = {"round": _Round, "step": _Step}
+
+
 def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
     """The records in the committed `length` of a log, and a sentence for each line that is left out.
 
@@ -89,7 +92,7 @@ def _parsed(line: bytes) -> Mapping[str, Any] | None:
 
 def _flaw(record: Mapping[str, Any], known: set[int], *, classes: int) -> str:
     """What is wrong with a record; empty if nothing is, as with kinds that nobody looks into."""
-    form = {"round": _Round, "step": _Step}.get(record["event"])
+    form = _FORMS.get(record["event"])
     if form is None:
         return ""
     try:
