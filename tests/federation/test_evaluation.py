@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, recall_score
 
 from feal.evidential import aleatoric, concentration, epistemic, expected_probability
 from feal.federation import statistics as figures
@@ -59,8 +60,9 @@ def test_figures_equal_a_straightforward_computation(task: Task, loss: str) -> N
     result, logits, target = _evaluate(task, loss)
     prediction = logits.argmax(1)
     truth, guess = target.flatten().numpy(), prediction.flatten().numpy()
-    recalls = [np.mean(guess[truth == c] == c) for c in range(CLASSES) if (truth == c).any()]
-    assert figures.balanced_accuracy(result) == pytest.approx(np.mean(recalls))
+    assert result.confusion == confusion_matrix(truth, guess, labels=range(CLASSES)).tolist()
+    assert figures.recall(result) == pytest.approx(recall_score(truth, guess, average=None, zero_division=0))
+    assert figures.balanced_accuracy(result) == pytest.approx(balanced_accuracy_score(truth, guess))
     assert figures.accuracy(result) == pytest.approx(np.mean(truth == guess))
 
     alpha = concentration(logits, squared=task == "segmentation")
