@@ -28,12 +28,21 @@ RAY = ("test_faults.py", "test_flower_simulation.py", "test_switching.py")
 """Files of tests that start Ray."""
 
 
+SHARING = ("tests/inference/", "tests/e2e/test_mistakes.py", "tests/federation/test_networks.py")
+"""Folders and files whose tests share runs that take seconds to make."""
+
+
 class OneRay(LoadScopeScheduling):
-    """Any test to any process, but all that start Ray to the same: two Rays slow each other down."""
+    """Any test to any process, but all that start Ray to the same: two Rays slow each other down.
+
+    What is `SHARING` goes to one process as well, which then makes its runs once.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "ray" if file.endswith(RAY) else nodeid
+        if file.endswith(RAY):
+            return "ray"
+        return next((shared for shared in SHARING if file.startswith(shared)), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneRay:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,18 @@ from feal.experiment import start
 from feal.federation.store import Store
 from tests.command import Command
 from tests.runs import tiny, tiny_polyps
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two rounds, to be copied."""
+    return start(tiny(), out=tmp_path_factory.mktemp("runs") / "run").folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A finished run of two rounds."""
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 def _store(run: Path, site: str = "alder") -> Store:
@@ -38,8 +51,7 @@ def _figures(line: str) -> list[str]:
     return line.split()[:6]
 
 
-def test_a_finished_run_with_a_correction(command: Command, tmp_path: Path) -> None:
-    run = start(tiny(), out=tmp_path / "run").folder
+def test_a_finished_run_with_a_correction(command: Command, run: Path) -> None:
     _say(run, None)
     shown = command("labels", run)
     assert shown.code == 0, shown.err
@@ -53,8 +65,7 @@ def test_a_finished_run_with_a_correction(command: Command, tmp_path: Path) -> N
     assert max(map(len, lines)) <= 80
 
 
-def test_one_site_only(command: Command, tmp_path: Path) -> None:
-    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+def test_one_site_only(command: Command, run: Path) -> None:
     shown = command("labels", run, "--site", "birch")
     assert "birch" in shown.out
     assert "alder" not in shown.out
@@ -78,8 +89,7 @@ def test_what_is_awaited_and_refused_and_where(command: Command, tmp_path: Path)
     assert f"listed in {place.parent / 'refused.csv'}" in shown.out
 
 
-def test_export_has_every_answer_and_its_history(command: Command, tmp_path: Path) -> None:
-    run = start(tiny(), out=tmp_path / "run").folder
+def test_export_has_every_answer_and_its_history(command: Command, run: Path, tmp_path: Path) -> None:
     state = json.loads((run / "state.json").read_text())
     first, second = _say(run, 4, None)
     _say(run, 3, by="Dr. C")
@@ -106,9 +116,8 @@ def test_export_has_every_answer_and_its_history(command: Command, tmp_path: Pat
 
 
 def test_class_names_come_from_the_runs_state(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = start(tiny(rounds=1), out=tmp_path / "run").folder
     monkeypatch.setattr("feal.cli.labels.read_json", lambda path: {"facts": {"classes": list("abcde")}})
     assert command("labels", run, "--export", tmp_path / "out").code == 0
     for row in _rows(tmp_path / "out"):
@@ -136,8 +145,7 @@ def test_masks_are_exported_to_the_pixel(command: Command, tmp_path: Path) -> No
     assert {row["mask"].split("/")[1] for row in rows} == {"alder"}
 
 
-def test_an_export_never_mixes_with_something_else(command: Command, tmp_path: Path) -> None:
-    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+def test_an_export_never_mixes_with_something_else(command: Command, run: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert command("labels", run, "--export", tmp_path / "out").code == 0
     before = (tmp_path / "out" / "labels.csv").read_bytes()
@@ -148,25 +156,22 @@ def test_an_export_never_mixes_with_something_else(command: Command, tmp_path: P
     assert (tmp_path / "out" / "labels.csv").read_bytes() == before
 
 
-def test_looking_changes_no_file(command: Command, tmp_path: Path) -> None:
-    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+def test_looking_changes_no_file(command: Command, run: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert command("labels", run).code == 0
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_no_run_and_a_run_without_questions(command: Command, tmp_path: Path) -> None:
+def test_no_run_and_a_run_without_questions(command: Command, run: Path, tmp_path: Path) -> None:
     refused = command("labels", tmp_path)
     assert refused.code == 2
     assert "holds no run" in refused.err
-    run = start(tiny(rounds=1), out=tmp_path / "run").folder
     for path in run.glob("sites/*/site.sqlite"):
         path.unlink()
     assert "asked for no label yet" in command("labels", run).out
 
 
-def test_a_damaged_store_is_said(command: Command, tmp_path: Path) -> None:
-    run = start(tiny(rounds=1), out=tmp_path / "run").folder
+def test_a_damaged_store_is_said(command: Command, run: Path) -> None:
     (run / "sites" / "alder" / "site.sqlite").write_bytes(b"no database" * 200)
     refused = command("labels", run)
     assert refused.code == 2

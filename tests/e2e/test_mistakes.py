@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -143,11 +144,10 @@ def test_a_budget_that_comes_to_nothing(command: Command, tmp_path: Path) -> Non
     )
 
 
-def test_a_folder_that_holds_another_run(command: Command, tmp_path: Path) -> None:
-    start(tiny(rounds=1), out=tmp_path / "run")
-    before = fingerprint(tmp_path / "run")
-    _refused(command("run", "demo", "--out", tmp_path / "run"), "holds a run already", "feal resume")
-    assert differences(before, fingerprint(tmp_path / "run")) == []
+def test_a_folder_that_holds_another_run(command: Command, finished: Path) -> None:
+    before = fingerprint(finished)
+    _refused(command("run", "demo", "--out", finished), "holds a run already", "feal resume")
+    assert differences(before, fingerprint(finished)) == []
 
 
 def test_a_folder_that_holds_something_else(command: Command, tmp_path: Path) -> None:
@@ -161,10 +161,22 @@ def test_resume_where_there_is_no_run(command: Command, tmp_path: Path) -> None:
     _refused(command("show", tmp_path / "nowhere"), "holds no run")
 
 
+@pytest.fixture(scope="module")
+def one_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of one round, to be copied."""
+    return start(tiny(rounds=1), out=tmp_path_factory.mktemp("runs") / "one").folder
+
+
+@pytest.fixture(scope="module")
+def two_rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two rounds, to be looked at."""
+    return start(tiny(), out=tmp_path_factory.mktemp("runs") / "two").folder
+
+
 @pytest.fixture
-def finished(tmp_path: Path) -> Path:
+def finished(one_round: Path, tmp_path: Path) -> Path:
     """A finished run of one round."""
-    return start(tiny(rounds=1), out=tmp_path / "run").folder
+    return shutil.copytree(one_round, tmp_path / "run")
 
 
 def test_only_rounds_may_change(command: Command, finished: Path) -> None:
@@ -309,8 +321,9 @@ def test_data_that_changed_since(command: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [1, 4, 9, 17])
-def test_a_full_disk(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
-    whole = start(tiny(), out=tmp_path / "whole").folder
+def test_a_full_disk(
+    command: Command, two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
+) -> None:
     count = 0
     publish = files.publish
 
@@ -327,7 +340,7 @@ def test_a_full_disk(command: Command, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(files, "publish", publish)
     again = command("resume" if (tmp_path / "run").exists() else "run", *_again(tmp_path / "run", words))
     assert again.code == 0, again.err
-    assert differences(fingerprint(whole), fingerprint(tmp_path / "run")) == []
+    assert differences(fingerprint(two_rounds), fingerprint(tmp_path / "run")) == []
 
 
 def _again(folder: Path, words: list[str]) -> list[object]:

@@ -284,6 +284,7 @@ def test_a_name_with_signs_of_an_address(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["run?mode=x#1 %20"]
 
 
+@pytest.mark.slow
 def test_what_a_kill_left_is_not_read_but_said(tmp_path: Path) -> None:
     path = tmp_path / "site.sqlite"
     code = (

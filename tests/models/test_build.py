@@ -65,6 +65,7 @@ def test_what_does_not_fit_is_one_sentence(name: str, changes: dict[str, object]
         build(name, **changes)
 
 
+@pytest.mark.slow
 def test_monai_waits_until_it_is_needed() -> None:
     code = "import sys, feal.models; sys.exit('monai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -21,8 +23,9 @@ def build(name: str, *, part: str = "all", seed: int = 0) -> Network:
     return build_model(name, task="classification", classes=4, channels=3, height=48, width=64, part=part)
 
 
+@cache
 def settled(name: str) -> Divided:
-    """With BatchNorm's statistics those of a batch, in evaluation mode."""
+    """With BatchNorm's statistics those of a batch, in evaluation mode; not to be changed."""
     network = build(name).train()
     with torch.no_grad():
         network(IMAGES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -218,8 +219,12 @@ def build(case: Case, *, channels: int = 3, seed: int = 0) -> Network:
     return build_model(case.name, task=case.task, classes=CLASSES, channels=channels, height=height, width=width)
 
 
+@cache
 def settled(case: Case) -> Network:
-    """In evaluation mode, with the statistics of a batch: those at the start let the signal die out."""
+    """In evaluation mode, with the statistics of a batch: those at the start let the signal die out.
+
+    It is not to be changed: to make one takes longer than what most tests do with it.
+    """
     model = build(case).eval()
     norms = [layer for layer in model.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
     for norm in norms:

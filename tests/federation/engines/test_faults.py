@@ -27,6 +27,7 @@ EXPLAINED = {
     "SQLite locked": "Another program holds",
     "SQLite cut short": "site.sqlite cannot be used",
 }
+WAITED_FOR = ("hanging", "SQLite locked")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
@@ -81,7 +82,10 @@ def _check(result: Result, fault: str, notes: list[str]) -> None:
 
 
 @pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
-@pytest.mark.parametrize("fault", list(sabotage.FAULTS))
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, marks=pytest.mark.slow if fault in WAITED_FOR else ()) for fault in sabotage.FAULTS],
+)
 def test_in_process(fault: str, participation: float, tmp_path: Path) -> None:
     # More than the first message of a process takes, which imports what it needs.
     result, notes = _run(tmp_path / "run", fault, engine="in-process", participation=participation, timeout=3.0)

@@ -268,6 +268,7 @@ def test_without_flower_a_sentence_says_what_to_install(tmp_path: Path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_flower_and_ray_are_imported_by_those_only_who_use_them(tmp_path: Path) -> None:
     assert NAME in ENGINES.names()
     code = "import sys; import feal; from tests.runs import tiny; from feal.experiment import start; "
