@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from feal.data.contact_sheet import contact_sheet
+from feal.data.contact_sheet import contact_sheet, outlined
 from feal.data.prepared import PreparedSet, PreparedSite, open_prepared
 from feal.data.writing import PreparedWriter
 from feal.errors import FealError
@@ -25,6 +25,25 @@ def test_masks_are_outlined(polyps: PreparedSet, tmp_path: Path) -> None:
     with Image.open(tmp_path / "sheet.png") as sheet:
         pixels = np.array(sheet.convert("RGB"))
     assert (pixels == (255, 221, 51)).all(axis=-1).sum() > 500
+    title = pixels[: 56 + 16 - 1, pixels.shape[1] // 2 :]
+    assert (title == (255, 221, 51)).all(axis=-1).sum() == 100, "the colour of the outline is said"
+
+
+def test_an_outline_is_told_from_ground_of_its_own_colour() -> None:
+    mask = np.zeros((48, 48), np.uint8)
+    mask[12:36, 12:36] = 1
+    yellow = Image.new("RGB", (96, 96), (255, 221, 51))
+    shown = np.array(outlined(yellow, mask, 2)).astype(int).sum(axis=-1)
+    assert (shown[48] < 120).sum() == 2
+    assert (shown[:, 48] < 120).sum() == 2
+
+
+def test_a_class_that_is_there_is_never_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda self, place, text, **_: written.append(text))
+    site = _site(tmp_path / "set", classes=("a", "b", "c"), samples=900, rare=1)
+    contact_sheet(site, tmp_path / "sheet.png", columns=2)
+    assert written[-6:] == ["a", "899 (100%)", "b", "1 (<1%)", "c", "none"]
 
 
 def test_the_same_site_gives_the_same_bytes(lesions: PreparedSet, tmp_path: Path) -> None:
@@ -64,13 +83,14 @@ def test_a_place_that_cannot_be_written(lesions: PreparedSet, tmp_path: Path) ->
         contact_sheet(lesions.site("alder"), tmp_path / "sheet.png")
 
 
-def _site(root: Path, *, classes: tuple[str, ...], samples: int) -> PreparedSite:
+def _site(root: Path, *, classes: tuple[str, ...], samples: int, rare: int = 0) -> PreparedSite:
+    """A site of one class, of another for the first `rare` samples."""
     facts = {"name": "s", "task": "classification", "classes": classes, "channels": 1, "height": 2, "width": 2}
     with PreparedWriter(root, **facts, dtype="uint8") as writer:
         writer.site("alder").append(
             ids=[f"{number:06}" for number in range(samples)],
             images=np.zeros((samples, 1, 2, 2), np.uint8),
-            truth=np.zeros(samples, np.int64),
+            truth=(np.arange(samples) < rare).astype(np.int64),
             splits=["train"] * (samples - 1) + ["test"],
         )
     return open_prepared(root).site("alder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
-from feal.data.pictures import as_picture, png_bytes
+from feal.data.pictures import as_picture, palette, png_bytes
 from feal.data.prepared import PreparedSite
 from feal.data.truth import UNKNOWN, Truth, open_truth
 from feal.files import write_bytes
@@ -22,7 +23,6 @@ _TITLE = 56
 _LINE = 24
 
 _PAPER, _INK, _FAINT = (255, 255, 255), (24, 28, 34), (104, 112, 122)
-_OUTLINES = ((255, 221, 51), (51, 204, 255), (255, 96, 176), (120, 255, 120))
 
 Pixels = NDArray[np.uint8]
 
@@ -52,7 +52,7 @@ def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
         members = ids[labels == number]
         top = _TITLE + _MARGIN + place * (_TILE + _GAP)
         draw.text((_MARGIN, top + _TILE // 2 - 18), _shortened(name, draw), fill=_INK, font=_font(17))
-        count = f"{len(members)} ({len(members) / len(ids):.0%})"
+        count = f"{len(members)} ({_share(len(members), len(ids))})" if len(members) else "none"
         draw.text((_MARGIN, top + _TILE // 2 + 4), count, fill=_FAINT, font=_font(14))
         for column, tile in enumerate(_tiles(site, _spread(members, columns))):
             sheet.paste(tile, (_MARGIN + _LABELS + column * (_TILE + _GAP), top))
@@ -63,6 +63,7 @@ def _by_mask(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
     pairs = 4
     chosen = _spread(site.ids(), pairs * columns)
     sheet, draw = _paper(site, rows=2 * pairs, columns=columns, labels=0)
+    _legend(draw, site.classes, right=sheet.width - _MARGIN)
     tiles, masks = _tiles(site, chosen), truth.of(chosen).numpy()
     for place, (tile, mask) in enumerate(zip(tiles, masks, strict=True)):
         row, column = divmod(place, columns)
@@ -87,6 +88,26 @@ def _paper(site: PreparedSite, *, rows: int, columns: int, labels: int) -> tuple
     facts = f"{train} train, {test} test samples · {wide} x {high} pixels, {channels} channels"
     draw.text((_MARGIN, _MARGIN + _LINE + 4), facts, fill=_FAINT, font=_font(15))
     return sheet, draw
+
+
+def _legend(draw: ImageDraw.ImageDraw, classes: Sequence[str], *, right: int) -> None:
+    """The colours of the outlines, at the right end of the title; as many classes as there is room for."""
+    left = right
+    for name, colour in reversed(list(zip(classes, palette(len(classes)), strict=True))[1:]):
+        left -= round(draw.textlength(name, font=_font(15))) + 2 * _MARGIN
+        if left < right // 2:
+            return
+        draw.rectangle((left, _MARGIN + 6, left + 11, _MARGIN + 17), fill=colour, outline=_INK)
+        draw.text((left + _MARGIN + 2, _MARGIN), name, fill=_INK, font=_font(15))
+
+
+def _share(part: int, whole: int) -> str:
+    """A part in per cent, never 0 % of what is there.
+
+    >>> _share(1, 950), _share(6, 950), _share(950, 950)
+    ('<1%', '1%', '100%')
+    """
+    return "<1%" if part / whole < 0.005 else f"{part / whole:.0%}"
 
 
 def _shortened(name: str, draw: ImageDraw.ImageDraw) -> str:
@@ -115,13 +136,15 @@ def tile(image: NDArray[np.float32]) -> Image.Image:
 
 
 def outlined(tile: Image.Image, mask: Pixels, classes: int) -> Image.Image:
-    """A small picture with the outline of every class but the first of its mask [H, W]."""
+    """A small picture with the outline of every class but the first of its mask [H, W], told from any ground."""
     pixels = np.array(tile)
     large = np.array(Image.fromarray(mask.astype(np.uint8)).resize((_TILE, _TILE), Image.Resampling.NEAREST))
     for number in range(1, classes):
         region = large == number
-        edge = region & ~ndimage.binary_erosion(region, iterations=2, border_value=1)
-        pixels[edge] = _OUTLINES[(number - 1) % len(_OUTLINES)]
+        inner = ndimage.binary_erosion(region, iterations=2, border_value=1)
+        # A dark rim within: yellow alone is lost on what is yellow itself.
+        pixels[inner & ~ndimage.binary_erosion(inner, border_value=1)] = _INK
+        pixels[region & ~inner] = palette(classes)[number]
     return Image.fromarray(pixels)
 
 
