@@ -110,9 +110,20 @@ def test_a_run_keeps_its_id_when_settings_are_added_that_it_does_not_use() -> No
     assert load("demo").identity() == "41b401847b8997fc3dfb3ecf15cb3ab4"
 
 
+def test_a_synthetic_set_is_drawn_in_the_size_asked_for() -> None:
+    for change in ({"size": 40}, {"synthetic.size": 40}, {"size": 96, "synthetic.size": 40}):
+        settings = load("demo", change)
+        assert (settings.size, settings.synthetic.size) == (None, 40)
+    small = load("fed-isic-small")
+    assert small.size == 128
+    assert load("fed-isic-small", {"size": 96}).identity() != small.identity()
+
+
 @pytest.mark.parametrize(
     ("preset", "words", "sentence"),
     [
+        ("demo", ["size=1000"], r"synthetic.size=1000 in the overrides is not valid"),
+        ("demo", ["size=7"], r"size=7 in the overrides is not valid: it should be greater than or equal to 8"),
         ("demmo", [], r"no preset 'demmo': did you mean 'demo'\?"),
         ("no/such.yaml", [], "There is no file no/such.yaml"),
         ("demo", ["strategy=faal"], "no strategy 'faal': did you mean 'feal'"),
