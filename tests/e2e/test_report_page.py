@@ -251,9 +251,9 @@ def test_the_clock_counts_work_and_not_waiting(browser: Browser) -> None:
     clock = sheet.clock()
     sheet.page.wait_for_timeout(1000)
     idle = clock()
-    sheet.page.evaluate("() => { for (const end = performance.now() + 1000; performance.now() < end; ); }")
+    sheet.page.evaluate("() => { let sum = 0; for (let i = 0; i < 5e8; i++) sum += i % 7; return sum; }")
     assert idle < 0.1
-    assert 0.1 < clock() - idle < 1.1
+    assert clock() - idle > 0.1
     sheet.page.close()
 
 
