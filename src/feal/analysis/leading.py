@@ -27,13 +27,18 @@ def on_the_best(found: Verdicts) -> tuple[str, ...]:
     return f"{which}.", _how_sure(best.difference, len(compared), sign), _labels_saved(best)
 
 
+def interval_of_the_best(difference: Row, compared: int) -> tuple[float, float]:
+    """Student's interval of a difference that was picked from so many, of the level 1 - 0.05 / compared."""
+    level = 1 - 0.05 / compared
+    return student_interval(difference["difference"], difference["sd"], difference["n"], level=level)
+
+
 def _how_sure(difference: Row, compared: int, sign: int) -> str:
     against, n = difference["reference"], difference["n"]
     if n < 2:
         return f"It was held against {against} on one seed, which shows nothing."
-    level = 1 - 0.05 / compared
-    low, high = student_interval(difference["difference"], difference["sd"], n, level=level)
-    of_all = f", {100 * level:.4g} % as {compared} were compared" if compared > 1 else ""
+    low, high = interval_of_the_best(difference, compared)
+    of_all = f", {100 - 5 / compared:.4g} % as {compared} were compared" if compared > 1 else ""
     interval = f"{difference['difference']:+.3f} to {against} ({low:+.3f} to {high:+.3f}{of_all}, {n} pairs)"
     if not min(sign * low, sign * high) > 0:
         return f"Its difference of {interval} is within the noise: none is shown to be better than {against}."

@@ -102,6 +102,26 @@ def test_what_is_shown_stands_before_what_seems_larger() -> None:
     assert found.facts[-1].startswith("logo has the highest balanced accuracy of all, 0.900 against 0.650 of feal")
 
 
+def test_the_best_of_many_is_not_said_to_win_by_what_chance_gives_one_of_them() -> None:
+    """One alone by so much is more than the noise; one of ten is not: t of 99.5 % with 4 degrees is 5.6."""
+    lead = [
+        _run("logo", [0.4, 0.5 + more, 0.6 + more], seed=seed) for seed, more in enumerate((0, 0.1, 0.1, 0.1, 0.2))
+    ]
+    assert answer([*RANDOM, *lead]).headline == "logo beats random labels by 0.100 in balanced accuracy."
+    others = [
+        _run(strategy, [0.4, 0.4, 0.4], seed=seed, query_model=model)
+        for strategy in ("badge", "entropy", "coreset")
+        for model in ("global", "local", "ensemble")
+        for seed in range(5)
+    ]
+    found = answer([*RANDOM, *lead, *others])
+    assert found.headline == (
+        "No strategy is shown to beat random labels: logo is 0.100 in balanced accuracy above, within the noise "
+        "of the best of 10."
+    )
+    assert found.facts[2].endswith("the interval that allows for it is -0.077 to +0.277.")
+
+
 def test_one_that_may_be_as_good_is_not_said_to_be_beaten() -> None:
     surely = [_run("feal", [0.4, 0.45, 0.55], seed=seed) for seed in range(5)]
     perhaps = [_run("badge", [0.4, 0.4 + 0.3 * (-1) ** seed, 0.5], seed=seed) for seed in range(5)]

@@ -12,6 +12,7 @@ from feal.analysis.arms import Arm, arms_of
 from feal.analysis.comparison import Row, overview
 from feal.analysis.curves import Curve
 from feal.analysis.figures.style import in_words
+from feal.analysis.leading import interval_of_the_best
 from feal.analysis.runs import Run
 from feal.analysis.statistics import FEW
 from feal.analysis.verdicts import Verdict, Verdicts, verdicts
@@ -135,9 +136,7 @@ def _said(lines: Sequence[Line], metric: str) -> tuple[str, tuple[str, ...]]:
     reference = next(line for line in lines if line.arm == difference["reference"])
     facts = [_how_sure(difference), _labels_saved(best, difference, reference)]
     if len(rivals) > 1:
-        facts.append(
-            f"It is the best of {len(rivals)} that were compared, so its lead is flattered by that choice."
-        )
+        facts.append(_of_so_many(difference, len(rivals)))
     if lines[0] not in (best, reference):
         facts.append(
             f"{lines[0].arm} has the highest {metric} of all, {lines[0].mean:.3f} against {best.mean:.3f} of "
@@ -163,6 +162,9 @@ def _headline(difference: Row, all_: Sequence[Row], metric: str) -> str:
     if not difference["low"] > 0:
         noise = ", within the noise" if within_noise(difference) else ""
         return f"No strategy is shown to beat {labels}: the best, {arm}, is {size} {side}{noise}."
+    if not interval_of_the_best(difference, len(all_))[0] > 0:
+        many = f" of the best of {len(all_)}" if len(all_) > 1 else ""
+        return f"No strategy is shown to beat {labels}: {arm} is {size} above, within the noise{many}."
     if difference["n"] < FEW:
         return f"{arm} is {size} {side} {labels}, as far as {difference['n']} seeds tell, which is not far."
     return f"{arm} beats {labels} by {size}."
@@ -172,6 +174,14 @@ def _random_labels(difference: Row) -> str:
     """Random labels, by the arm's name where there are several, such as one for each loss."""
     reference = difference["reference"]
     return "random labels" if reference == "random" else f"random labels ({reference})"
+
+
+def _of_so_many(difference: Row, compared: int) -> str:
+    flattered = f"It is the best of {compared} that were compared, so its lead is flattered by that choice"
+    if difference["n"] < 2:
+        return f"{flattered}."
+    low, high = interval_of_the_best(difference, compared)
+    return f"{flattered}: the interval that allows for it is {low:+.3f} to {high:+.3f}."
 
 
 def _how_sure(difference: Row) -> str:
