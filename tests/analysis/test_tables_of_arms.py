@@ -82,13 +82,15 @@ def test_random_on_the_plain_loss_has_columns_of_its_own() -> None:
     feal = [made("feal", seed, (0.1, 0.2, 0.2)) for seed in (0, 1)]
     found = verdicts(arms_of([*RANDOM, *evidential, *feal]))
     grid = verdict_grid(found)
-    assert grid.heading[-3:] == ("pairs", "difference to random on the plain loss", "95 % interval")
-    by_arm = {row[0].text + row[2].text: [entry.text for entry in row[-3:]] for row in grid.rows}
+    assert grid.heading[-2:] == ("pairs", "difference to random on the plain loss (95 % interval)")
+    by_arm = {row[0].text + row[2].text: [entry.text for entry in row[-2:]] for row in grid.rows}
     assert by_arm == {
-        "randomevidential": ["-", "-0.350", "-0.450 to -0.250"],
-        "randomplain": ["-", "-", "-"],
-        "feal": ["2", "-0.250", "-0.350 to -0.150"],
+        "randomevidential": ["-", "-0.350 (-0.450 to -0.250)"],
+        "randomplain": ["-", "-"],
+        "feal": ["2", "-0.250 (-0.350 to -0.150)"],
     }
+    alone = verdict_grid(verdicts(arms_of([RANDOM[0], evidential[0], feal[0]])))
+    assert [row[-1].text for row in alone.rows] == ["-0.250", "-", "-0.150"]
     rows = [row for row in tidy_rows(by_round(arms_of([*RANDOM, *evidential, *feal])), found) if row["reference"]]
     assert [(row["arm"], row["reference"]) for row in rows] == [
         ("random evidential", "random plain"),

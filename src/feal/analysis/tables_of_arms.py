@@ -44,7 +44,7 @@ def verdict_grid(found: Verdicts) -> Grid:
         f"difference to {to}",
         "95 % interval",
         "pairs",
-        *(("difference to random on the plain loss", "95 % interval") if beside else ()),
+        *(("difference to random on the plain loss (95 % interval)",) if beside else ()),
     )
     return Grid(
         title=f"{_called(found.metric)} over {found.rounds} rounds",
@@ -133,7 +133,7 @@ def _figures(line: Verdict, *, named: bool, beside: bool) -> list[Entry]:
         _entry(_spread(*line.area), line.area[0]),
         _labels(line),
         *_difference(line.difference, named=named),
-        *(_difference(line.to_plain)[:2] if beside else ()),
+        *((_to_plain(line.to_plain),) if beside else ()),
     ]
 
 
@@ -146,7 +146,13 @@ def _labels(line: Verdict) -> Entry:
     return Entry(f"{at_most}{line.labels:.0f} of {line.all_labels:.0f}")
 
 
-def _difference(row: Row | None, *, named: bool = False) -> tuple[Entry, Entry, Entry]:
+def _to_plain(row: Row | None) -> Entry:
+    """In one cell, so that a narrow screen does not part them."""
+    difference, interval, _ = _difference(row, named=False)
+    return difference if interval is NOTHING else Entry(f"{difference.text} ({interval.text})")
+
+
+def _difference(row: Row | None, *, named: bool) -> tuple[Entry, Entry, Entry]:
     if row is None:
         return NOTHING, NOTHING, NOTHING
     against = f" to {row['reference']}" if named else ""
