@@ -28,14 +28,19 @@ RAY = ("test_faults.py", "test_flower_simulation.py", "test_switching.py")
 """Files of tests that start Ray."""
 
 
-SHARING = ("tests/inference/", "tests/e2e/test_mistakes.py", "tests/federation/test_networks.py")
-"""Folders and files whose tests share runs that take seconds to make."""
+SHARING = (
+    "tests/data/synthetic/",
+    "tests/e2e/test_mistakes.py",
+    "tests/federation/test_networks.py",
+    "tests/inference/",
+)
+"""Folders and files whose tests share data or runs that take seconds to make."""
 
 
 class OneRay(LoadScopeScheduling):
     """Any test to any process, but all that start Ray to the same: two Rays slow each other down.
 
-    What is `SHARING` goes to one process as well, which then makes its runs once.
+    What is `SHARING` goes to one process as well, which then makes them once.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -21,6 +21,8 @@ from tests.prepared import Spoil, write_prepared
 from tests.runs import differences, fingerprint, tiny
 
 SMALL = ["rounds=1", "communication_rounds=1", "budget=4"]
+FEW = ["synthetic.train=20", "synthetic.test=4"]
+"""A data set that is drawn in no time."""
 
 
 def _refused(ended: Ended, *words: str) -> None:
@@ -41,8 +43,8 @@ def _refused(ended: Ended, *words: str) -> None:
         (["demo", "budget=0"], ["budget=0"]),
         (["demo", "selection.tau=2"], ["selection.tau=2"]),
         (["demo", "rounds=-1"], ["rounds=-1"]),
-        (["demo", "quorum=9"], ["quorum of 9", "4 sites"]),
-        (["demo", "model=unet"], ["unet", "segmentation", "tiny-cnn"]),
+        (["demo", *FEW, "quorum=9"], ["quorum of 9", "4 sites"]),
+        (["demo", *FEW, "model=unet"], ["unet", "segmentation", "tiny-cnn"]),
     ],
 )
 def test_bad_words(command: Command, tmp_path: Path, words: list[str], said: list[str]) -> None:
@@ -146,13 +148,13 @@ def test_a_budget_that_comes_to_nothing(command: Command, tmp_path: Path) -> Non
 
 def test_a_folder_that_holds_another_run(command: Command, finished: Path) -> None:
     before = fingerprint(finished)
-    _refused(command("run", "demo", "--out", finished), "holds a run already", "feal resume")
+    _refused(command("run", "demo", *FEW, "--out", finished), "holds a run already", "feal resume")
     assert differences(before, fingerprint(finished)) == []
 
 
 def test_a_folder_that_holds_something_else(command: Command, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    _refused(command("run", "demo", "--out", tmp_path), "is not empty")
+    _refused(command("run", "demo", *FEW, "--out", tmp_path), "is not empty")
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
@@ -276,9 +278,9 @@ def test_files_in_place_of_folders(command: Command, tmp_path: Path) -> None:
     _refused(command("show", file), str(file))
     _refused(command("resume", file), str(file))
     _refused(command("run", file), str(file))
-    _refused(command("run", "demo", "--out", file / "run"), str(file))
+    _refused(command("run", "demo", *FEW, "--out", file / "run"), str(file))
     _refused(command("data", "show", "synthetic-lesions", "train=8", "test=0", "--out", file), str(file))
-    _refused(command("run", "demo", "--out", tmp_path / ("x" * 300)), "cannot be used")
+    _refused(command("run", "demo", *FEW, "--out", tmp_path / ("x" * 300)), "cannot be used")
     _refused(command("run", "y" * 300), "There is no preset")
     _refused(command("run", "demo", "seed=2024-13-45"), "seed=2024-13-45")
 
