@@ -206,7 +206,9 @@ def test_a_sample_does_not_depend_on_its_batch(case: Case) -> None:
     model, batch = settled(case), images(*case.sizes[1])
     together, alone = observe(model, batch), observe(model, batch[:1])
     for whole, part in zip(together, alone, strict=True):
-        torch.testing.assert_close(whole[:1], part, rtol=1e-4, atol=1e-5)
+        # Rounding goes with the largest values that were summed, not with each result, which may be near 0.
+        largest = float(whole.abs().max())
+        torch.testing.assert_close(whole[:1], part, rtol=1e-4, atol=1e-5 * max(1.0, largest))
 
 
 @each_case
