@@ -1,11 +1,13 @@
 """Small prepared data sets with known content, and what can be wrong with them afterwards."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from feal.data import PreparedWriter
+from feal.data.prepared import file_checksum
 
 Spoil = Callable[[np.ndarray, np.ndarray], None]
 """Changes a written site's images [n, 3, 32, 32] and labels [n]."""
@@ -47,4 +49,13 @@ def write_prepared(
         change(images, labels)
         images.flush()
         labels.flush()
+        _note_checksums(root, name)
     return root
+
+
+def _note_checksums(root: Path, site: str) -> None:
+    """Make the set one that was prepared so, by whatever program, rather than one that was altered later."""
+    manifest = json.loads((root / "manifest.json").read_text())
+    checksums = manifest["sites"][site]["checksums"]
+    checksums |= {file: file_checksum(root / site / file) for file in checksums}
+    (root / "manifest.json").write_text(json.dumps(manifest))
