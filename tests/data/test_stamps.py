@@ -3,16 +3,13 @@
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from feal.data import prepared, stamps
 from feal.data.prepared import open_prepared
 from feal.data.stamps import check_once
-from feal.data.writing import PreparedWriter
 from feal.errors import FealError
 from feal.experiment import resume, start
 from tests.runs import tiny
@@ -108,19 +105,3 @@ def test_a_run_on_an_altered_set_is_refused_and_begins_nothing(tmp_path: Path) -
         resume(run, settings=more)
     images.write_bytes(good)
     start(tiny(data=str(tmp_path / "data")), out=tmp_path / "second")
-
-
-def test_a_large_site_opens_at_once_after_it_was_checked(tmp_path: Path) -> None:
-    root, count = tmp_path / "large", 2_000
-    with PreparedWriter(
-        root, name="large", task="classification", classes=("a", "b"), channels=3, height=96, width=96
-    ) as writer:
-        site = writer.site("alder")
-        for part in range(0, count, 500):
-            ids = [f"s{part + number:06}" for number in range(500)]
-            images = np.zeros((500, 3, 96, 96), np.uint8)
-            site.append(ids=ids, images=images, truth=np.zeros(500, np.int16), splits=["train"] * 500)
-    check_once(open_prepared(root), "alder")
-    began = time.process_time()
-    check_once(open_prepared(root), "alder")
-    assert time.process_time() - began < 0.02
