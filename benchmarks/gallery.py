@@ -27,7 +27,7 @@ from feal.errors import FealError
 from feal.files import write_bytes, write_text
 
 DOCS = Path(__file__).parent.parent / "docs"
-WIDTHS, COLOURS = (1100, 850, 650, 500), 128
+WIDTHS, COLOURS = (1100, 850, 650, 500), 256
 LARGEST = 140_000
 """Bytes of a picture, for which it is made less wide."""
 INTRODUCTION = """# Gallery
@@ -93,7 +93,8 @@ def _first_screen(runs: Sequence[Run]) -> bytes:
 def _small(picture: Image.Image) -> bytes:
     picture = picture.convert("RGB")
     sizes = [picture.resize(_size(picture, width), Image.Resampling.LANCZOS) for width in WIDTHS]
-    files = [png_bytes(smaller.quantize(COLOURS)) for smaller in sizes]
+    # Maximum coverage keeps rare colours: a strategy's is often a few dots.
+    files = [png_bytes(smaller.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)) for smaller in sizes]
     return next((file for file in files if len(file) < LARGEST), files[-1])
 
 

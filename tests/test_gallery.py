@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 from benchmarks.gallery import entry
 from PIL import Image
 
+from feal.analysis.colours import colour_of
 from feal.analysis.figures import FIGURES
 from tests.paths import PROJECT
 
@@ -25,6 +27,14 @@ def test_pictures_are_there_and_small() -> None:
         assert path.stat().st_size < 150_000, picture
         with Image.open(path) as opened:
             assert opened.width > 300
+
+
+@pytest.mark.parametrize("name", ["report", "curves"])
+def test_a_strategy_has_its_own_colour_in_pictures_too(name: str) -> None:
+    colour = [int(colour_of("feal")[start : start + 2], 16) for start in (1, 3, 5)]
+    with Image.open(PROJECT / "docs" / "gallery" / f"{name}.png") as opened:
+        distance = np.abs(np.asarray(opened.convert("RGB")).astype(int) - colour).max(axis=2)
+    assert distance.min() < 12
 
 
 def test_no_picture_is_left_over() -> None:
