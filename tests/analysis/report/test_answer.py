@@ -51,10 +51,11 @@ def test_two_seeds_that_agree_are_few() -> None:
 
 
 def test_a_difference_within_the_noise_is_called_so() -> None:
-    shaky = [_run("feal", [0.4, 0.5 + 0.1 * (-1) ** seed, 0.6], seed=seed) for seed in range(4)]
+    shaky = [_run("feal", [0.4, 0.5 + 0.1 * (-1) ** seed, 0.62], seed=seed) for seed in range(4)]
     found = answer([*RANDOM, *shaky])
-    assert found.headline.startswith(
-        "No strategy is shown to beat random labels: the best, feal, is 0.000 in balanced accuracy"
+    assert found.headline == (
+        "No strategy is shown to beat random labels: the best, feal, is 0.010 in balanced accuracy above, "
+        "within the noise."
     )
     assert "which are few" in found.facts[0]
     assert "within the noise as well" in found.facts[1]
@@ -68,6 +69,13 @@ def test_random_may_be_the_best() -> None:
         "Random labels beat every strategy: the best of them, feal, is 0.250 in balanced accuracy below."
     )
     assert "never reaches 0.600" in found.facts[1]
+
+
+def test_less_than_half_a_label_is_none() -> None:
+    alike = [_run("feal", [0.4, 0.5, 0.601], seed=seed) for seed in range(5)]
+    assert answer([*RANDOM, *alike]).facts[1] == (
+        "Labels saved: none. feal needs as many to reach 0.600, which random reached with 15 labels a site."
+    )
 
 
 def test_one_seed_says_little() -> None:

@@ -200,6 +200,8 @@ def _labels_saved(best: Line, difference: Row, reference: Line) -> str:
     if math.isnan(best.labels):
         return f"Labels saved: none. {best.arm} never reaches {goal}."
     saved = reference.labels - best.labels
+    if abs(saved) < 0.5:
+        return f"Labels saved: none. {best.arm} needs as many to reach {goal}."
     noise = ", within the noise as well" if within_noise(difference) else ""
     return (
         f"Labels saved: {saved:.0f} a site ({saved / reference.labels:.0%}){noise}. "
