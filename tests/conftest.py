@@ -26,13 +26,17 @@ torch.set_num_threads(1)
 
 RAY = ("test_faults.py", "test_flower_simulation.py", "test_switching.py")
 """Files of tests that start Ray."""
+DEPLOYED = ("test_flower_deployment.py", "test_flower_faults.py")
+"""Files of tests that share a deployment, or would slow another down."""
 
 
 class OneRay(LoadScopeScheduling):
-    """Any test to any process, but all that start Ray to the same: two Rays slow each other down."""
+    """Any test to any process, but all that start Ray to the same, all that deploy too: two would be slow."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file.endswith(DEPLOYED):
+            return "deployment"
         return "ray" if file.endswith(RAY) else nodeid
 
 

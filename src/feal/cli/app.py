@@ -11,6 +11,7 @@ import click
 import typer
 
 from feal.cli.data import app as data_app
+from feal.cli.deploy import app as deploy_app
 from feal.cli.models import app as models_app
 from feal.cli.results import app as results_app
 from feal.cli.runs import app as runs_app
@@ -28,6 +29,7 @@ app = typer.Typer(
 for commands in (runs_app, results_app, models_app):
     app.add_typer(commands)
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
 
 
 def _version(wanted: bool) -> None:

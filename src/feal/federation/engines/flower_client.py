@@ -39,17 +39,23 @@ class Client:
 
     def _reply(self, name: str, request: bytes) -> ConfigRecord:
         try:
-            return ConfigRecord({"reply": self.answer(name, request, data=self.data, folder=self.folder)})
+            return packed(self.answer(name, request, data=self.data, folder=self.folder))
         except BaseException as error:  # Ray would take a SystemExit for the wish to have no actor any more
             kind = type(error).__name__
             with contextlib.suppress(FealError):
                 write_text(self.folder / name / "problem.txt", f"Site {name} failed with {kind}: {error}\n")
-            return ConfigRecord({"lost": f"Site {name} failed with {kind}: its own problem.txt says why."})
+            return packed(Lost(reason=f"Site {name} failed with {kind}: its own problem.txt says why."))
 
 
-def question(site: str, request: bytes, *, timeout: float | None) -> RecordDict:
-    """What a message to a client holds."""
-    return RecordDict({RECORD: ConfigRecord({"site": site, "request": request, "timeout": timeout or 0.0})})
+def question(site: str, request: bytes, *, timeout: float | None, run: str = "") -> RecordDict:
+    """What a message to a client holds; `run` tells a deployed site which of its folders is meant."""
+    asked = ConfigRecord({"site": site, "run": run, "request": request, "timeout": timeout or 0.0})
+    return RecordDict({RECORD: asked})
+
+
+def packed(reply: bytes | Lost) -> ConfigRecord:
+    """What a client's message holds."""
+    return ConfigRecord({"lost": reply.reason} if isinstance(reply, Lost) else {"reply": reply})
 
 
 def unpacked(content: RecordDict) -> bytes | Lost:

@@ -1,0 +1,83 @@
+"""A real deployment on this machine: a SuperLink and three SuperNodes, TLS, registered keys."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feal.data import open_prepared, open_truth
+from feal.experiment import Result, resume, start
+from feal.version import VERSION
+from tests.command import Command
+from tests.federation.engines import faults
+from tests.federation.engines.conftest import data_folder, settings_for
+from tests.federation.engines.consortium import Consortium
+from tests.people import answer_all
+from tests.runs import differences, fingerprint
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+@pytest.fixture(scope="module")
+def deployed(consortium: Consortium, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The same run by the deployment, recorded."""
+    return start(settings_for(consortium), out=tmp_path_factory.mktemp("deployed") / "run")
+
+
+def test_the_same_bits_as_in_one_process(consortium: Consortium, deployed: Result, reference: Result) -> None:
+    run = consortium.gathered(deployed.folder)
+    assert differences(fingerprint(reference.folder), fingerprint(run)) == ["config.yaml"]
+
+
+def test_nothing_of_the_sites_data_passes_the_border(consortium: Consortium, deployed: Result) -> None:
+    seen = bytes(consortium.recorder.up) + bytes(consortium.recorder.down)
+    model = (deployed.folder / "weights" / "round-002.safetensors").read_bytes()
+    assert model[-4096:] in seen, "the recorder sees what passes"
+    data = open_prepared(data_folder())
+    for name in data.sites:
+        site = data.site(name)
+        for text in {*site.ids(), *site.patients(), *site.sources(), str(consortium.place(name))}:
+            assert str(text).encode() not in seen
+        images = np.load(data.root / name / "images.npy", mmap_mode="r")
+        for image in images.reshape(len(images), -1):
+            assert image[len(image) // 2 :][:24].tobytes() not in seen
+        labels = open_truth(site).of(site.ids("train")).numpy()
+        for kind in (np.int8, np.int16, np.int32, np.int64, np.float32):
+            assert labels.astype(kind).tobytes() not in seen
+        assert json.dumps(labels[:8].tolist())[1:-1].encode() not in seen
+
+
+def test_only_the_coordinators_port_can_be_reached(consortium: Consortium) -> None:
+    for name in ("coordinator", *consortium.sites):
+        assert faults.strangers(consortium.running[name].members()) == set()
+    assert f"127.0.0.1:{consortium.port}" in consortium.running["coordinator"].said()
+
+
+def test_status_shows_the_sites_and_the_run(consortium: Consortium, deployed: Result, command: Command) -> None:
+    shown = command("deploy", "status", consortium.coordinator)
+    assert shown.code == 0, shown.err
+    lines = shown.out.splitlines()
+    assert f"{deployed.folder}: feal on synthetic-lesions, seed 0, finished after 2 rounds." in lines
+    for name in consortium.sites:
+        (line,) = (line for line in lines if line.strip().startswith(name))
+        assert line.split()[1] == "yes"
+        assert line.split()[3:5] == ["s", "ago"]
+        assert line.split()[5:] == [VERSION, "close_round", "2.0", "10", "0"]
+
+
+def test_people_label_at_their_sites_and_one_who_is_slow_holds_nobody_up(
+    consortium: Consortium, tmp_path: Path, command: Command
+) -> None:
+    settings = settings_for(consortium, annotator="folder", quorum=2, rounds=1, communication_rounds=1)
+    result = start(settings, out=tmp_path / "run")
+    assert result.status == "waiting"
+    for name in ("alder", "cedar"):
+        answer_all(consortium.run_folder(result.folder, name), open_prepared(consortium.place(name) / "prepared"))
+    asked = command("labels", consortium.run_folder(result.folder, "birch"))
+    assert asked.code == 0, asked.err
+    assert "5 of round 1 awaited" in asked.out
+    finished = resume(result.folder)
+    assert finished.status == "finished"
+    assert finished.rounds[0]["labels"] == {"alder": 5, "birch": 0, "cedar": 5}
+    assert "birch" in command("deploy", "status", consortium.coordinator).out
