@@ -8,27 +8,37 @@ from pathlib import Path
 import yaml
 
 from feal.data.manifest import is_name
-from feal.deployment.addresses import host_and_port, is_address, is_loopback, joined_address
+from feal.deployment.addresses import host_and_port, is_address, joined_address, listening_host
 from feal.deployment.places import COORDINATOR, SITE, CoordinatorSettings, SiteSettings
 from feal.errors import FealError
 from feal.files import whole_folder
 from feal.settings import Section
 
 CERTIFICATES = """#!/bin/sh
-# Run once, at the coordinator: the consortium's certificate authority and this machine's certificate.
+# Run at the coordinator: the consortium's certificate authority, once, and this machine's certificate.
 # authority.key signs certificates: keep it off line afterwards. Only authority.crt goes to the sites.
 set -eu
 umask 077
-cd "$(dirname "$0")"
+CDPATH= cd -- "$(dirname -- "$0")"
 mkdir -p certificates
 cd certificates
-test ! -e authority.key || {{ echo "There is an authority already: remove it to begin anew." >&2; exit 2; }}
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -days 3650 \\
+test ! -e server.crt || {{
+    echo "There is a certificate already: remove server.crt and server.key to make another." >&2
+    exit 2
+}}
+test -e authority.crt || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -days 3650 \\
     -subj "/CN=consortium" -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign \\
     -keyout authority.key -out authority.crt
-openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -subj "/CN={host}" \\
+test -e authority.key || {{ echo "authority.key is not here: put it back to sign a certificate." >&2; exit 2; }}
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -subj "/CN=coordinator" \\
     -keyout server.key -out server.csr
-printf 'subjectAltName={names}\\nextendedKeyUsage=serverAuth\\n' > server.ext
+cat > server.ext <<END
+subjectAltName={names}
+basicConstraints=CA:FALSE
+extendedKeyUsage=serverAuth
+subjectKeyIdentifier=hash
+authorityKeyIdentifier=keyid
+END
 openssl x509 -req -in server.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 825 \\
     -extfile server.ext -out server.crt
 rm server.csr server.ext
@@ -38,19 +48,19 @@ KEY = """#!/bin/sh
 # Run once, at this site: the key that the coordinator knows it by. node.key never leaves this machine.
 set -eu
 umask 077
-cd "$(dirname "$0")"
+CDPATH= cd -- "$(dirname -- "$0")"
 test ! -e node.key || {{ echo "There is a key already: remove node.key to make a new one." >&2; exit 2; }}
 ssh-keygen -q -t ecdsa -b 384 -N "" -C {name} -f node.key
 echo "Send node.key.pub to the coordinator, which puts it at keys/{name}.pub."
 """
 START_COORDINATOR = """#!/bin/sh
 # Starts the coordinator; it goes on until it is interrupted.
-cd "$(dirname "$0")" && exec feal deploy coordinator .
+CDPATH= cd -- "$(dirname -- "$0")" && exec feal deploy coordinator .
 """
 START_SITE = """#!/bin/sh
 # Starts this site; the prepared folder with its data is the argument. It goes on until it is interrupted.
 data=$(realpath "${1:?give the folder of prepared data}") || exit 2
-cd "$(dirname "$0")" && exec feal deploy site . --data "$data"
+CDPATH= cd -- "$(dirname -- "$0")" && exec feal deploy site . --data "$data"
 """
 CHECKLIST = """# Checklist
 
@@ -97,9 +107,9 @@ def write_kit(folder: Path, *, address: str, sites: Sequence[str]) -> None:
     for name in sites:
         if not is_name(name) or list(sites).count(name) > 1:
             raise FealError(
-                f"'{name}' is no name of a site, or is given twice: use letters, digits, - and _ only."
+                f"{name!r} is no name of a site, or is given twice: use letters, digits, - and _ only."
             )
-    listen = "127.0.0.1" if is_loopback(host) else "0.0.0.0"
+    listen = listening_host(host)
     names = ",".join(dict.fromkeys([_subject(host), "DNS:localhost", "IP:127.0.0.1"]))
     address = joined_address(host, port)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -109,7 +119,7 @@ def write_kit(folder: Path, *, address: str, sites: Sequence[str]) -> None:
         keys = {name: f"keys/{name}.pub" for name in sorted(sites)}
         (coordinator / "keys").mkdir(parents=True)
         _settings(coordinator / COORDINATOR, CoordinatorSettings(host=listen, port=port, sites=keys))
-        (coordinator / "make-certificates.sh").write_text(CERTIFICATES.format(host=host, names=names))
+        (coordinator / "make-certificates.sh").write_text(CERTIFICATES.format(names=names))
         (coordinator / "start.sh").write_text(START_COORDINATOR)
         for name in sorted(sites):
             site = new / "sites" / name
