@@ -1,14 +1,13 @@
-"""Which keys the SuperLink knows, and who may start runs."""
+"""Which keys the SuperLink knows."""
 
 from pathlib import Path
 
 import pytest
-from flwr.common.constant import ACCESS_TOKEN_KEY
 from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 
-from feal.deployment.superlink import RunKey, register
+from feal.deployment.superlink import register
 from feal.errors import FealError
 
 
@@ -32,26 +31,19 @@ def _known(state: LinkState) -> dict[str, tuple[int, bytes]]:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_keys_are_those_of_the_settings_and_no_others(state: LinkState) -> None:
     alder, birch, other = _key(), _key(), _key()
-    register(state, {"alder": alder, "birch": birch})
+    assert register(state, {"alder": alder, "birch": birch}) == []
     first = _known(state)
     assert {name: key for name, (_, key) in first.items()} == {"alder": alder, "birch": birch}
     register(state, {"alder": alder, "birch": birch})
     assert _known(state) == first
-    register(state, {"alder": alder, "birch": other})
+    assert register(state, {"alder": alder, "birch": other}) == ["birch"]
     assert _known(state)["alder"] == first["alder"]
     assert _known(state)["birch"][1] == other
     assert state.get_node_id_by_public_key(birch) is None
-    register(state, {"alder": alder})
+    assert register(state, {"alder": alder}) == ["birch"]
     assert set(_known(state)) == {"alder"}
     left = _known(state)
     for sites in ({"alder": alder, "cedar": alder}, {"alder": alder, "cedar": birch}, {"cedar": alder}):
         with pytest.raises(FealError, match="The key of site .* is another site's, or one that was removed"):
             register(state, sites)
     assert _known(state) == left
-
-
-def test_only_the_run_key_opens() -> None:
-    door = RunKey("right")
-    assert door.validate_tokens_in_metadata([(ACCESS_TOKEN_KEY, "right")])[0]
-    for metadata in ([], [(ACCESS_TOKEN_KEY, "wrong")], [(ACCESS_TOKEN_KEY, b"")], [("other", "right")]):
-        assert door.validate_tokens_in_metadata(metadata) == (False, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from feal.cli.tables import say
+from feal.cli.tables import command, say
 from feal.deployment.kit import write_kit
 from feal.deployment.places import coordinator_place, site_place
 from feal.errors import FealError
@@ -30,12 +30,10 @@ def start_coordinator(folder: Path, *, host: str | None, port: int | None, insec
     def ready(address: str) -> None:
         how = "in plain text" if insecure else "with TLS"
         say(console, f"The coordinator listens at {address} {how}, for {_listed(list(place.settings.sites))}.")
-        say(
-            console,
-            f"Start a run in another terminal: feal run PRESET engine=flower deployment.coordinator={folder}",
-        )
+        words = ("run", "PRESET", "engine=flower", f"deployment.coordinator={place.folder}")
+        say(console, f"Start a run in another terminal: {command(*words)}")
 
-    serve(place, insecure=insecure, ready=ready)
+    serve(place, insecure=insecure, ready=ready, say=lambda text: say(console, text))
 
 
 def start_site(folder: Path, *, data: Path | None, state: Path | None, insecure: bool) -> None:

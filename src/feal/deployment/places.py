@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +12,9 @@ from pydantic import Field, ValidationError
 
 from feal.data.manifest import is_name
 from feal.deployment.addresses import PORT, host_and_port
+from feal.deployment.secrecy import new_secret, private_folder, read_secret
 from feal.errors import FealError
-from feal.files import from_system, read_json, unwritable
+from feal.files import from_system, holder, read_json
 from feal.settings import Section
 
 COORDINATOR = "coordinator.yaml"
@@ -79,18 +78,15 @@ class CoordinatorPlace:
         """What lets `feal run` on this machine, and nobody else, start runs.
 
         Raises:
-            FealError: there is none, or it cannot be read.
+            FealError: there is none, others can read it, or it is not what was written.
         """
         path = self.state / "run.key"
-        try:
-            if make and not path.exists():
-                private_folder(self.state)
-                write_secret(path, secrets.token_hex(32))
-            return path.read_text()
-        except FileNotFoundError:
-            raise self.not_running() from None
-        except OSError as error:
-            raise (unwritable(path, error) if make else from_system(error)) from error
+        if not path.exists():
+            if not make:
+                raise self.not_running()
+            private_folder(self.state)
+            new_secret(path)
+        return read_secret(path)
 
     def not_running(self) -> FealError:
         return FealError(
@@ -99,7 +95,8 @@ class CoordinatorPlace:
 
     def whereabouts(self) -> Whereabouts:
         """How the coordinator at work is reached from this machine; a `FealError` if none is."""
-        if not self.running.exists():
+        # One that was killed leaves its file behind.
+        if not self.running.exists() or holder(self.state) is None:
             raise self.not_running()
         content = read_json(self.running)
         try:
@@ -159,27 +156,6 @@ def site_place(folder: Path, changes: Mapping[str, object] | None = None) -> Sit
     return SitePlace(folder=folder.absolute(), settings=settings)
 
 
-def private_folder(path: Path) -> None:
-    """Make a folder that nobody else on this machine can look into."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def write_secret(path: Path, secret: str) -> None:
-    """Write a file that nobody else on this machine can read."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(secret)
-
-
-def existing(path: Path, what: str) -> Path:
-    """The path of a file that is there; a `FealError` otherwise."""
-    if not path.is_file():
-        raise FealError(f"{path} is missing ({what}): the checklist of `feal deploy init` says how it is made.")
-    return path
-
-
 def _read(path: Path, kind: type[AnySettings], changes: Mapping[str, object]) -> AnySettings:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -203,4 +179,4 @@ def _read(path: Path, kind: type[AnySettings], changes: Mapping[str, object]) ->
 
 def _check_name(name: str, path: Path) -> None:
     if not is_name(name):
-        raise FealError(f"{path}: '{name}' is no name of a site: use letters, digits, - and _ only.")
+        raise FealError(f"{path}: {name!r} is no name of a site: use letters, digits, - and _ only.")

@@ -7,9 +7,8 @@ API, which a run is driven by, are for whoever can read the run key in the coord
 from __future__ import annotations
 
 import contextlib
-import hmac
-import logging.config
 import os
+import resource
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,11 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.common.constant import (
-    ACCESS_TOKEN_KEY,
     HEARTBEAT_DEFAULT_INTERVAL,
     ISOLATION_MODE_PROCESS,
     NOOP_ACCOUNT_NAME,
@@ -29,67 +24,68 @@ from flwr.common.constant import (
     TRANSPORT_TYPE_GRPC_RERE,
 )
 from flwr.server.superlink.linkstate import LinkState
-from flwr.supercore.auth.typing import AccountInfo
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NodeStatus
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
-from flwr.superlink.auth_plugin.noop_auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from flwr.superlink.main import create_app
 
-from feal.deployment.addresses import check_plain, joined_address
-from feal.deployment.places import CoordinatorPlace, existing
+from feal.deployment.addresses import check_plain, joined_address, own_host
+from feal.deployment.credentials import public_key, server_files
+from feal.deployment.door import Door, Handshake, Impatient, RunKey
+from feal.deployment.places import CoordinatorPlace
+from feal.deployment.secrecy import private_folder
 from feal.errors import FealError
-from feal.files import write_json
+from feal.files import locked, write_json
 
 SHUTDOWN_SECONDS = 3
-ROTATED_LOGS = 7
+LOG_BYTES, OLD_LOGS = 20 * 2**20, 7
 
 
-def serve(place: CoordinatorPlace, *, insecure: bool, ready: Callable[[str], None]) -> None:
+def serve(
+    place: CoordinatorPlace, *, insecure: bool, ready: Callable[[str], None], say: Callable[[str], None]
+) -> None:
     """Run the SuperLink in this process until it is asked to end; `ready` is told its address.
 
     Raises:
-        FealError: plain text beyond this machine, a certificate or key that cannot be used, a port that is taken.
+        FealError: plain text beyond this machine, a certificate or key that cannot be used, a port that is taken,
+            another coordinator at work on the same state folder.
     """
     settings = place.settings
     if insecure:
         check_plain(settings.host)
-    secret = place.secret(make=True)
-    (place.state / "logs").mkdir(parents=True, exist_ok=True)
     keys = {} if insecure else {name: public_key(place.folder / path) for name, path in settings.sites.items()}
-    certificates = [] if insecure else _certificates(place)
-    with _listening(settings.host, settings.port) as listener:
-        app = create_app(_config(place, secret, certificates), SuperLinkLifespan)
-        register(app.state.linkstate_factory.state(), keys)
-        config = uvicorn.Config(
-            app,
-            log_config=_logs(place.state / "logs" / "superlink.log"),
-            ssl_certfile=certificates[1] if certificates else None,
-            ssl_keyfile=certificates[2] if certificates else None,
-            proxy_headers=False,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    certificates = [] if insecure else server_files(place)
+    private_folder(place.state)
+    with locked(place.state), _listening(settings.host, settings.port) as listener:
+        private_folder(place.state / "logs")
+        app = create_app(_config(place, place.secret(make=True), certificates), SuperLinkLifespan)
+        for name in register(app.state.linkstate_factory.state(), keys):
+            say(f"The key that site {name} had is no longer let in, and cannot be again: it would need a new one.")
+        server = _Server(
+            _secured(
+                uvicorn.Config(
+                    Door(app, keys=keys.values()),
+                    http=Impatient,
+                    ws="none",
+                    log_config=_logs(place.state / "logs" / "superlink.log"),
+                    ssl_certfile=certificates[1] if certificates else None,
+                    ssl_keyfile=certificates[2] if certificates else None,
+                    proxy_headers=False,
+                    timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+                )
+            ),
+            lambda: ready(joined_address(settings.host, settings.port)),
         )
+        address = joined_address(own_host(settings.host), settings.port)
+        write_json(place.running, {"address": address, "insecure": insecure, "process": os.getpid()})
         try:
-            config.load()
-        except (ssl.SSLError, OSError) as error:
-            raise FealError(f"{certificates[1]} and its key cannot be used ({error}): make them anew.") from error
-        if config.ssl is not None:
-            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-            config.ssl.sslobject_class = _Watched
-        host = settings.host if settings.host not in ("0.0.0.0", "::") else "127.0.0.1"
-        write_json(
-            place.running,
-            {"address": joined_address(host, settings.port), "insecure": insecure, "process": os.getpid()},
-        )
-        try:
-            _Server(config, lambda: ready(joined_address(settings.host, settings.port))).run(sockets=[listener])
+            server.run(sockets=[listener])
         finally:
             place.running.unlink(missing_ok=True)
 
 
-def register(state: LinkState, keys: Mapping[str, bytes]) -> None:
-    """Have the SuperLink know these keys by these names, and no others.
+def register(state: LinkState, keys: Mapping[str, bytes]) -> list[str]:
+    """Have the SuperLink know these keys by these names, and no others; gives the sites whose keys were removed.
 
     Raises:
         FealError: a key of two sites, or one that Flower would not take again; then nothing is changed.
@@ -104,39 +100,13 @@ def register(state: LinkState, keys: Mapping[str, bytes]) -> None:
                 f"The key of site {name} is another site's, or one that was removed before: "
                 "have the site make a new one with make-key.sh."
             )
-    for name, node in known.items():
-        if keys.get(name) != node.public_key:
-            state.delete_node(owner_aid=node.owner_aid, node_id=node.node_id)
+    removed = [name for name, node in known.items() if keys.get(name) != node.public_key]
+    for name in removed:
+        state.delete_node(owner_aid=known[name].owner_aid, node_id=known[name].node_id)
     for name, key in keys.items():
         if name not in known or known[name].public_key != key:
             state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
-
-
-def public_key(path: Path) -> bytes:
-    """A site's public key as Flower keeps it; one that is no NIST curve's in OpenSSH format is a `FealError`."""
-    with contextlib.suppress(ValueError, UnsupportedAlgorithm):
-        key = load_ssh_public_key(existing(path, "a site's public key").read_bytes())
-        if isinstance(key, ec.EllipticCurvePublicKey) and uses_nist_ec_curve(key):
-            return public_key_to_bytes(key)
-    raise FealError(
-        f"{path} is no public key of `ssh-keygen -t ecdsa`: have the site send its node.key.pub again."
-    )
-
-
-class RunKey(NoOpControlAuthnPlugin):
-    """Lets those in who hold the run key."""
-
-    def __init__(self, secret: str) -> None:
-        super().__init__()
-        self._secret = secret.encode()
-
-    def validate_tokens_in_metadata(
-        self, metadata: Sequence[tuple[str, str | bytes]]
-    ) -> tuple[bool, AccountInfo | None]:
-        given = dict(metadata).get(ACCESS_TOKEN_KEY, "")
-        held = given if isinstance(given, bytes) else given.encode()
-        valid = hmac.compare_digest(held, self._secret)
-        return valid, AccountInfo(flwr_aid=NOOP_FLWR_AID, account_name=NOOP_ACCOUNT_NAME) if valid else None
+    return sorted(removed)
 
 
 class _Server(uvicorn.Server):
@@ -150,27 +120,15 @@ class _Server(uvicorn.Server):
             self._ready()
 
 
-class _Watched(ssl.SSLObject):
-    """Says in the log when a handshake failed, which asyncio passes over in silence."""
-
-    def do_handshake(self) -> None:
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError as error:
-            logging.getLogger("uvicorn.error").warning("A connection was refused: %s", error.reason or error)
-            raise
-
-
-def _certificates(place: CoordinatorPlace) -> list[str]:
-    settings = place.settings
-    paths = {
-        settings.authority: "the certificate authority",
-        settings.certificate: "the server's certificate",
-        settings.key: "the server's private key",
-    }
-    return [str(existing(place.folder / path, what)) for path, what in paths.items()]
+def _secured(config: uvicorn.Config) -> uvicorn.Config:
+    """With recent TLS only, and with as many connections as this process may have at all."""
+    config.load()
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+        config.ssl.sslobject_class = Handshake
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return config
 
 
 def _config(place: CoordinatorPlace, secret: str, certificates: Sequence[str]) -> SuperLinkLifespanConfig:
@@ -216,12 +174,12 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def _logs(path: Path) -> dict[str, Any]:
-    """Everything goes into one file, a new one every day; the terminal is kept for people."""
+    """Everything goes into one file, the older ones of which are deleted; the terminal is kept for people."""
     file = {
-        "class": "logging.handlers.TimedRotatingFileHandler",
+        "class": "logging.handlers.RotatingFileHandler",
         "filename": str(path),
-        "when": "D",
-        "backupCount": ROTATED_LOGS,
+        "maxBytes": LOG_BYTES,
+        "backupCount": OLD_LOGS,
         "formatter": "line",
         "filters": ["routine"],
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -17,7 +16,8 @@ import httpx
 
 from feal.data import open_prepared
 from feal.deployment.addresses import check_plain, host_and_port
-from feal.deployment.places import SitePlace, existing, private_folder, write_secret
+from feal.deployment.places import SitePlace
+from feal.deployment.secrecy import existing, new_secret, private_folder
 from feal.errors import FealError
 from feal.federation.deployed.hand import COMMAND, Hand
 from feal.federation.deployed.worker import Worker
@@ -133,9 +133,8 @@ class _Node:
     def _start(self) -> None:
         self._last = ""
         self._port = _free_port()
-        self._secret = secrets.token_hex(32)
         key = self._place.state / "supernode.key"
-        write_secret(key, self._secret)
+        self._secret = new_secret(key)
         with _log(self._path) as log:
             self._read = log.tell()
             self._process = subprocess.Popen(
