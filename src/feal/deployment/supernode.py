@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 
 # Flower reads these as it is imported: nothing is told to its makers, nor asked of them.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -29,7 +30,14 @@ def main() -> None:
     watch_parent(parent, lambda: signal.raise_signal(signal.SIGINT))
     for module in (heartbeat, fleet_http_connection):
         module.HEARTBEAT_DEFAULT_INTERVAL = BEAT_SECONDS  # type: ignore[attr-defined]
-    flower_supernode()
+    try:
+        flower_supernode()
+    except Exception:
+        traceback.print_exc()
+    finally:
+        # Its own server's thread would keep the process alive for ever, with nobody who dials the coordinator.
+        sys.stderr.flush()
+        os._exit(1)
 
 
 if __name__ == "__main__":
