@@ -16,8 +16,10 @@ import httpx
 
 from feal.data import open_prepared
 from feal.deployment.addresses import check_plain, host_and_port
+from feal.deployment.credentials import site_authority, site_key
 from feal.deployment.places import SitePlace
-from feal.deployment.secrecy import existing, new_secret, private_folder
+from feal.deployment.refusals import refusal
+from feal.deployment.secrecy import new_secret, private_folder
 from feal.errors import FealError
 from feal.federation.deployed.hand import COMMAND, Hand
 from feal.federation.deployed.worker import Worker
@@ -146,14 +148,13 @@ class _Node:
             )
 
     def _options(self, key: Path) -> list[str]:
-        settings, folder = self._place.settings, self._place.folder
+        settings = self._place.settings
         options = ["--superlink", settings.coordinator, "--host", "127.0.0.1", "--port", str(self._port)]
         options += ["--isolation", "process", "--superexec-auth-secret-file", str(key)]
         if self._insecure:
             return [*options, "--insecure"]
-        authority = existing(folder / settings.authority, "the certificate authority")
-        private = existing(folder / settings.key, "this site's private key")
-        return [*options, "--root-certificates", str(authority), "--auth-supernode-private-key", str(private)]
+        options += ["--root-certificates", str(site_authority(self._place))]
+        return [*options, "--auth-supernode-private-key", str(site_key(self._place))]
 
     def _news(self) -> str:
         with self._path.open("rb") as file:
@@ -171,11 +172,12 @@ class _Node:
 
     def _judge(self, text: str) -> None:
         coordinator, log = self._place.settings.coordinator, self._path
-        if "certificate verify failed" in text or "WRONG_VERSION_NUMBER" in text:
-            raise FealError(
-                f"The coordinator at {coordinator} has no certificate of {self._place.settings.authority}: "
-                "get that file from the coordinator again, and dial the name that is in the certificate."
-            )
+        told = refusal(text, self._place.settings)
+        if told is not None:
+            if told.final:
+                raise FealError(told.sentence)
+            self._tell(told.sentence)
+            return
         if "Failed to activate" in text:
             self._refused_since = self._refused_since or time.monotonic()
             if time.monotonic() - self._refused_since > REFUSED_SECONDS:
