@@ -44,6 +44,9 @@ class SiteSettings(Section):
     key: str = Field("node.key", description="this site's private key; it never leaves this machine")
     data: str | None = Field(None, description="prepared folder with this site's data")
     state: str = Field("state", description="folder for labels, models and logs of this site")
+    strategies: list[str] = Field(
+        [], description="strategies of your own (file.py:Class) that a run may name; built-in ones need no mention"
+    )
 
 
 AnySettings = TypeVar("AnySettings", CoordinatorSettings, SiteSettings)

@@ -33,7 +33,7 @@ _MEANING = {
         True,
     ),
     "certificate verify failed": Refusal(
-        "The coordinator at {address} has no certificate of {authority}: get that file from the coordinator again.",
+        "The coordinator at {address} has no certificate of {authority}: get that file from it again.",
         True,
     ),
     "WRONG_VERSION_NUMBER": Refusal(

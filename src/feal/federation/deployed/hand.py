@@ -24,11 +24,18 @@ class Hand:
     """Starts the process, gives it one message at a time, and makes it anew after it died or took too long."""
 
     def __init__(
-        self, name: str, *, data: Path, state: Path, log: IO[bytes], command: Sequence[str] = COMMAND
+        self,
+        name: str,
+        *,
+        data: Path,
+        state: Path,
+        log: IO[bytes],
+        strategies: Sequence[str] = (),
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self._name = name
         self._words = [*command, str(os.getpid())]
-        self._places = [name, str(data), str(state)]
+        self._places = [name, str(data), str(state), *strategies]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None

@@ -57,7 +57,14 @@ def serve(place: SitePlace, *, insecure: bool, say: Say, hand: Sequence[str] = C
     with ExitStack() as stack:
         stack.enter_context(locked(place.state))
         log = stack.enter_context(_log(place.state / "logs" / "site.log"))
-        own = Hand(place.settings.name, data=place.data, state=place.state, log=log, command=hand)
+        own = Hand(
+            place.settings.name,
+            data=place.data,
+            state=place.state,
+            log=log,
+            strategies=place.settings.strategies,
+            command=hand,
+        )
         stack.enter_context(closing(own))
         node = stack.enter_context(closing(_Node(place, insecure=insecure, say=say)))
         own.ready()
