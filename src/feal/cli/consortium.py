@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from feal.cli.standing import headline
@@ -17,6 +18,7 @@ from feal.deployment.places import coordinator_place
 from feal.deployment.seen import Heard, Seen, read_seen
 from feal.experiment.folder import RunFolder, settings_of
 from feal.federation.journal import Journal
+from feal.federation.vetting import plain_words
 from feal.files import is_locked
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 LEASE = 2.0
 """Heartbeats after which Flower takes a site for gone."""
+WIDEST = 1000
 
 
 def show_status(folder: Path) -> None:
@@ -32,16 +35,25 @@ def show_status(folder: Path) -> None:
 
     place = coordinator_place(folder)
     with closing(Directory(place)) as directory:
-        nodes = {node.name: node for node in directory.registered() if node.name}
+        nodes = directory.registered()
     seen = read_seen(place.seen)
+    words = seen.sites if seen is not None else {}
     console = Console()
-    say(console, f"The coordinator at {directory.address} is at work.")
+    say(
+        console,
+        f"The coordinator at {directory.address} is at work{' in plain text' if directory.insecure else ''}.",
+    )
+    if directory.insecure:
+        there = sum(node.status == "online" for node in nodes)
+        say(console, f"Sites connected: {there}; without keys nobody knows which before a run asks them.")
     if seen is not None:
         say(console, _run(seen))
-    console.print(_table(nodes, seen.sites if seen is not None else {}))
-    for name, heard in sorted(seen.sites.items()) if seen is not None else ():
-        if heard.problem:
-            say(console, f"{name}: {heard.problem}")
+    known = {node.name: node for node in nodes if node.name}
+    names = sorted(known) if not directory.insecure else sorted({*place.settings.sites, *words})
+    _show(console, [_row(name, known.get(name), words.get(name, Heard())) for name in names])
+    for name in names:
+        if name in words and words[name].problem:
+            say(console, f"{name}: {plain_words(words[name].problem)}")
 
 
 def _run(seen: Seen) -> str:
@@ -53,24 +65,35 @@ def _run(seen: Seen) -> str:
     return f"{line}{'; a process is working on it now' if is_locked(path) else ''}."
 
 
-def _table(nodes: Mapping[str, NodeInfo], heard: Mapping[str, Heard]) -> Table:
+def _row(name: str, node: NodeInfo | None, words: Heard) -> dict[str, str]:
+    connected = "?" if node is None else "yes" if node.status == "online" else "no"
+    return {
+        "site": name,
+        "connected": connected if node is None or node.last_activated_at else "never",
+        "last seen": _last_seen(node) if node is not None else _ago(_stamp(words.at)) if words.at else "-",
+        "version": plain_words(words.version) or "-",
+        "last message": f"{words.message} {words.round}.{words.step}" if words.message else "-",
+        "labels": _count(words.labelled),
+        "awaited": _count(words.pending),
+    }
+
+
+def _show(console: Console, rows: Sequence[Mapping[str, str]]) -> None:
+    """A table where there is room for it, and lines where a terminal is too narrow: nothing is cut."""
     table = Table(box=None, header_style="bold")
-    for heading in ("site", "connected", "last seen", "version", "last message"):
-        table.add_column(heading)
-    for heading in ("labels", "awaited"):
-        table.add_column(heading, justify="right")
-    for name, node in sorted(nodes.items()):
-        words = heard.get(name, Heard())
-        table.add_row(
-            name,
-            "yes" if node.status == "online" else "never" if not node.last_activated_at else "no",
-            _last_seen(node),
-            words.version or "-",
-            f"{words.message} {words.round}.{words.step}" if words.message else "-",
-            _count(words.labelled),
-            _count(words.pending),
-        )
-    return table
+    for heading in rows[0] if rows else ():
+        table.add_column(heading, justify="right" if heading in ("labels", "awaited") else "left")
+    for row in rows:
+        table.add_row(*row.values())
+    wide = console.options.update(max_width=WIDEST)
+    width = Measurement.get(console, wide, table).maximum
+    if width <= console.width:
+        console.print(table)
+    elif not console.is_terminal:
+        Console(file=console.file, width=width).print(table)
+    else:
+        for row in rows:
+            say(console, f"{row['site']}: " + ", ".join(f"{key} {row[key]}" for key in list(row)[1:]))
 
 
 def _last_seen(node: NodeInfo) -> str:
@@ -79,7 +102,11 @@ def _last_seen(node: NodeInfo) -> str:
     if node.status == "online":
         # Each heartbeat prolongs the time that the site is taken for connected.
         return _ago(node.online_until - LEASE * node.heartbeat_interval)
-    return _ago(datetime.fromisoformat(node.last_deactivated_at).timestamp())
+    return _ago(_stamp(node.last_deactivated_at))
+
+
+def _stamp(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _ago(stamp: float) -> str:
