@@ -1,5 +1,6 @@
 """Mistakes around a deployment that are found before anything is started."""
 
+import os
 import socket
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from feal.config import load
+from feal.deployment.secrecy import new_secret
 from feal.errors import FealError
 from feal.experiment import start
 from feal.files import write_json
@@ -21,7 +23,8 @@ def _coordinator(folder: Path, **running: object) -> Path:
     (folder / "coordinator.yaml").write_text("sites: {alder: keys/alder.pub}\n")
     if running:
         (folder / "state").mkdir()
-        (folder / "state" / "run.key").write_text("secret")
+        new_secret(folder / "state" / "run.key")
+        (folder / "state" / ".lock").write_text(str(os.getpid()))
         write_json(folder / "state" / "running.json", running)
     return folder
 
