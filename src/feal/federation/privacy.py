@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from feal.deployment.seen import Heard
+from feal.federation.carriage import carriage
 from feal.federation.messages import REPLIES, REQUESTS, Message
 from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
 
@@ -30,11 +33,18 @@ with it:
   site with few labels reveals most, and its first communication rounds more than later ones. Nothing is added
   to the weights to hide this: there is no differential privacy and no secure aggregation here, so the
   coordinator sees each site's own weights.
+- **A coordinator that means harm** can do more than look: it chooses the configuration and the weights that it
+  sends, and weights that are made for the purpose have a site's reply hold nearly whole images. A site cannot tell
+  them from honest ones. It does not let the coordinator choose code: built-in strategies only, or those that its
+  own `site.yaml` names.
+- **Other sites** get the average, and each other's counts as a sum. Of two sites, each can work out the other's
+  weights and counts by subtraction; of several, those who put their knowledge together can do so with the rest.
 - **Class counts** say how many labelled samples of each class a site has, and so with a budget of one what the
   new label is (`share_counts: false` keeps them at home).
 - **Sums over few test samples** say much about each of them: with one test sample the confusion matrix is its
   label and its prediction. Nothing stops a site from having a small test part; it should not.
 - **Numbers of samples** tell how many patients a hospital has, and those of answers how fast its people work.
+- **Names of classes** and of the site are texts that people chose: nothing of a patient should be in them.
 - **The times** of messages, and how long a site takes, tell how large it is and when it is at work.
 
 In the tables, C is the number of classes, and a number is one of JSON: at most some 20 bytes.
@@ -57,15 +67,29 @@ TLS keeps all of it from anybody between a site and the coordinator.
 | field | what it is | why | size |
 |---|---|---|---|
 | `reply` | the reply, as above | | as above |
-| `lost` | or why there is none, in a sentence without sample names | people can mend it | 1 text |
-
-### What Flower adds
-
-A site's SuperNode shows its public key, signs the time, sends a heartbeat every few seconds, and says with
-every reply how long it took; the coordinator's machine sees the network address it comes from. A site takes no
-code from the coordinator: the application that Flower hands out is empty, and the site runs what it has
-installed itself.
+| `lost` | or why there is none, in a sentence without sample names or paths | people can mend it | 1 text |
 """
+_FLOWER = """### What Flower adds
+
+A site's SuperNode calls the coordinator, never the other way round; the coordinator's machine sees the network
+address that it comes from. A site takes no code from the coordinator: the application that Flower hands out is
+empty, and the site runs what it has installed itself. The parts of a call, written from Flower's own types:
+"""
+_NOTED = """### What the coordinator notes for `feal deploy status`
+
+In `seen.json` of its state folder, for each site:
+"""
+NOTES = {
+    "at": "when its last reply came",
+    "version": "software version of the site",
+    "message": "kind of the last message",
+    "round": "active-learning round of the last message",
+    "step": "communication round of the last message",
+    "labelled": "number of labelled samples",
+    "pending": "number of answers still awaited",
+    "problem": "why its last reply could not be had, in the sentence that crossed the border",
+}
+"""What each field of a site's notes is."""
 WHY = {
     "protocol": "versions that do not understand each other part early",
     "run": "a site keeps runs apart",
@@ -146,7 +170,8 @@ def privacy_page() -> str:
         parts.append(f"## `{kind}`\n\n### To the site\n\n{_table(request)}")
         parts.append(f"### From the site\n\n{_table(REPLIES[kind])}")
     parts.append(f"## `statistics`: sums over a site's test samples\n\n{_table(Statistics)}")
-    parts.append(_DEPLOYED)
+    noted = "\n".join(f"| `{field.name}` | {NOTES[field.name]} |" for field in fields(Heard))
+    parts += [_DEPLOYED, _FLOWER, carriage(), f"{_NOTED}\n| field | what it is |\n|---|---|\n{noted}\n"]
     return "\n".join(parts)
 
 
