@@ -75,4 +75,4 @@ def test_a_run_that_was_joined_is_noted_for_people(tmp_path: Path) -> None:
     reply = messages.decode_reply(frame[1:])
     assert reply.status == "ok", reply.reason
     noted = yaml.safe_load((tmp_path / "state" / "runs" / RUN / "config.yaml").read_text())
-    assert noted == tiny().dump()
+    assert noted == {**tiny().dump(), "dataset": str(tmp_path / "patients")}

@@ -70,7 +70,7 @@ def framed(
             _check_strategy(str(join.configuration.get("strategy")), name, strategies)
         reply = answer(name, request, data=data, folder=folder / "sites")
         if join is not None:
-            _note_configuration(folder, join)
+            _note_configuration(folder, join, data)
         return REPLY + reply
     except RefusalError as error:
         return LOST + str(error).encode()
@@ -98,11 +98,12 @@ def _check_strategy(strategy: str, name: str, allowed: Collection[str]) -> None:
         )
 
 
-def _note_configuration(folder: Path, join: messages.Join) -> None:
-    """So that `feal labels` can be asked about the run at this site."""
+def _note_configuration(folder: Path, join: messages.Join, data: Path) -> None:
+    """So that `feal labels` can be asked about the run at this site, and finds this site's data."""
     path = folder / "config.yaml"
     if not path.exists():
-        write_text(path, yaml.safe_dump(join.configuration, sort_keys=False, allow_unicode=True))
+        noted = {**join.configuration, "dataset": str(data)}
+        write_text(path, yaml.safe_dump(noted, sort_keys=False, allow_unicode=True))
 
 
 if __name__ == "__main__":
