@@ -38,11 +38,14 @@ from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from flwr.superlink.main import create_app
 
 from feal.deployment.addresses import check_plain, joined_address
+from feal.deployment.deliveries import Deliveries, forget_all
 from feal.deployment.places import CoordinatorPlace, existing
 from feal.errors import FealError
 from feal.files import write_json
 
 SHUTDOWN_SECONDS = 3
+IDLE_SECONDS = 60
+"""Longer than anybody is silent who is at work: a connection that is closed meanwhile has to be made anew."""
 ROTATED_LOGS = 7
 
 
@@ -61,13 +64,16 @@ def serve(place: CoordinatorPlace, *, insecure: bool, ready: Callable[[str], Non
     certificates = [] if insecure else _certificates(place)
     with _listening(settings.host, settings.port) as listener:
         app = create_app(_config(place, secret, certificates), SuperLinkLifespan)
-        register(app.state.linkstate_factory.state(), keys)
+        state = app.state.linkstate_factory.state()
+        register(state, keys)
+        forget_all(state)
         config = uvicorn.Config(
             app,
             log_config=_logs(place.state / "logs" / "superlink.log"),
             ssl_certfile=certificates[1] if certificates else None,
             ssl_keyfile=certificates[2] if certificates else None,
             proxy_headers=False,
+            timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         try:
@@ -185,7 +191,7 @@ def _config(place: CoordinatorPlace, secret: str, certificates: Sequence[str]) -
         superexec_auth_secret=secret.encode(),
         authn_plugin=RunKey(secret),
         event_log_plugin=None,
-        fleet_event_log_plugin=None,
+        fleet_event_log_plugin=Deliveries(),
         enable_event_log=False,
         artifact_provider=None,
         enable_supernode_auth=bool(certificates),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from feal.federation.engines.flower_link import Directory, Link, Node
 
-PAUSE = 0.3
+PAUSE = 0.1
 LOOK = 3.0
 """How long it is taken for granted that sites that have a message are still there."""
 GRACE = 10.0
@@ -141,7 +141,7 @@ class FlowerDeployment(Engine):
 
     def _send(self, link: Link, flights: Sequence[Flight], request: bytes, timeout: float | None) -> None:
         """Give the message to every site that is there and does not have it."""
-        from feal.federation.engines.flower_client import question
+        from feal.federation.engines.flower_client import Question
 
         if all(flight.node is not None for flight in flights) and time.monotonic() - self._looked < LOOK:
             return
@@ -155,14 +155,15 @@ class FlowerDeployment(Engine):
                 continue
             self._away.pop(flight.site, None)
             if flight.node != node:
-                content = question(flight.site, request, timeout=timeout, run=self._run_id())
-                flight.number, flight.node = link.push(node, content), node
+                question = Question(site=flight.site, request=request, timeout=timeout or 0.0, run=self._run_id())
+                link.forget(flight.number)  # what is half here of its reply was of a SuperNode that is no more
+                flight.number, flight.node = link.push(node, question), node
 
     def _landed(self, link: Link, flights: dict[str, Flight]) -> list[tuple[str, bytes | Lost]]:
         asked = {flight.number: flight for flight in flights.values() if flight.node is not None}
         landed: list[tuple[str, bytes | Lost]] = []
         for number, reply in link.pull(list(asked)):
-            if _cut_off(reply):
+            if reply is None or _cut_off(reply):
                 asked[number].node = None
             else:
                 landed.append((asked[number].site, _result(asked[number].site, reply)))
