@@ -39,6 +39,7 @@ from flwr.superlink.main import create_app
 
 from feal.deployment.addresses import check_plain, joined_address
 from feal.deployment.deliveries import Deliveries, forget_all
+from feal.deployment.holding import Holding
 from feal.deployment.places import CoordinatorPlace, existing
 from feal.errors import FealError
 from feal.files import write_json
@@ -68,7 +69,7 @@ def serve(place: CoordinatorPlace, *, insecure: bool, ready: Callable[[str], Non
         register(state, keys)
         forget_all(state)
         config = uvicorn.Config(
-            app,
+            Holding(app),
             log_config=_logs(place.state / "logs" / "superlink.log"),
             ssl_certfile=certificates[1] if certificates else None,
             ssl_keyfile=certificates[2] if certificates else None,
