@@ -28,7 +28,7 @@ from feal.federation.engines.contract import Lost
 from feal.federation.engines.flower_client import Question, packed
 from feal.federation.engines.flower_task import Arrival, claimant, keep_alive, once_more
 
-PAUSE_SECONDS = 0.2
+PAUSE_SECONDS = 0.25
 Reply = bytes | Lost
 
 

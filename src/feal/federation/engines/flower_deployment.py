@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from feal.federation.engines.flower_link import Directory, Link, Node
 
-PAUSE = 0.1
+PAUSE, LONGEST_PAUSE = 0.1, 1.0
+WASTE = 0.03
+"""The part of a message's time that may be lost by looking for its reply too late."""
 LOOK = 3.0
 """How long it is taken for granted that sites that have a message are still there."""
 GRACE = 10.0
@@ -97,12 +99,13 @@ class FlowerDeployment(Engine):
             for site, landed in self._landed(link, flights):
                 del flights[site]
                 yield site, landed
-            late = timeout is not None and time.monotonic() - began > timeout + GRACE
+            passed = time.monotonic() - began
+            late = timeout is not None and passed > timeout + GRACE
             for site in list(flights):
                 if late or self._given_up(site):
                     del flights[site]
                     yield site, out_of_time(site, timeout or 0.0) if late else _absent(site)
-            time.sleep(PAUSE if flights else 0.0)
+            time.sleep(min(LONGEST_PAUSE, max(PAUSE, WASTE * passed)) if flights else 0.0)
 
     def explain(self, site: str, reason: str) -> str:
         return naming(site, reason)
