@@ -11,7 +11,7 @@ from tests.command import Command
 from tests.federation.engines import faults
 from tests.federation.engines.conftest import assert_no_data_passed, settings_for
 from tests.federation.engines.consortium import Consortium
-from tests.people import answer_all
+from tests.people import answer_all, requests, truth, write_answers
 from tests.runs import differences, fingerprint
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -53,15 +53,22 @@ def test_status_shows_the_sites_and_the_run(consortium: Consortium, deployed: Re
 def test_people_label_at_their_sites_and_one_who_is_slow_holds_nobody_up(
     consortium: Consortium, tmp_path: Path, command: Command
 ) -> None:
-    settings = settings_for(consortium, annotator="folder", quorum=2, rounds=1, communication_rounds=1)
+    share = {"annotation.min_share": 0.6}
+    settings = settings_for(consortium, annotator="folder", quorum=2, rounds=1, communication_rounds=1, **share)
     result = start(settings, out=tmp_path / "run")
     assert result.status == "waiting"
-    for name in ("alder", "cedar"):
-        answer_all(consortium.run_folder(result.folder, name), open_prepared(consortium.place(name) / "prepared"))
-    asked = command("labels", consortium.run_folder(result.folder, "birch"))
-    assert asked.code == 0, asked.err
-    assert "5 of round 1 awaited" in asked.out
+    answer_all(
+        consortium.run_folder(result.folder, "alder"), open_prepared(consortium.place("alder") / "prepared")
+    )
+    cedar = open_prepared(consortium.place("cedar") / "prepared")
+    asked = requests(consortium.run_folder(result.folder, "cedar"))
+    write_answers(asked[0].folder, [(line.sample, truth(cedar, line)) for line in asked[:2]])
+    assert resume(result.folder).status == "waiting"
+    write_answers(asked[0].folder, [(line.sample, truth(cedar, line)) for line in asked[:3]])
+    shown = command("labels", consortium.run_folder(result.folder, "birch"))
+    assert shown.code == 0, shown.err
+    assert "5 of round 1 awaited" in shown.out
     finished = resume(result.folder)
     assert finished.status == "finished"
-    assert finished.rounds[0]["labels"] == {"alder": 5, "birch": 0, "cedar": 5}
+    assert finished.rounds[0]["labels"] == {"alder": 5, "birch": 0, "cedar": 3}
     assert "birch" in command("deploy", "status", consortium.coordinator).out
