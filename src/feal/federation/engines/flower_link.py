@@ -169,7 +169,10 @@ class Link:
             self._hellos[node.node_id] = self.push(Node(node.node_id, ""), Question(site="", request=b""))
         number = self._hellos[node.node_id]
         for _, reply in self.pull([number] if number not in self._claims else []):
-            name = b"" if reply is None or reply.has_error() else unpacked(reply.content)
+            if reply is None or reply.has_error():
+                del self._hellos[node.node_id]  # it is asked again at the next look
+                return ""
+            name = unpacked(reply.content)
             self._claims[number] = name.decode() if isinstance(name, bytes) else ""
         return self._claims.get(number, "")
 
