@@ -17,7 +17,7 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 
 from feal.deployment import door
-from feal.deployment.door import Door, Impatient, RunKey
+from feal.deployment.door import DIALLING, Door, Impatient, RunKey
 
 HUB = "198.51.100.1"
 
@@ -69,16 +69,17 @@ def _signed(private: ec.EllipticCurvePrivateKey, public: bytes) -> dict[str, str
     }
 
 
-def test_only_registered_keys_may_send_much() -> None:
+def test_only_registered_keys_are_listened_to() -> None:
     path = "/v1/fleet/push-object"
     (private, shown), (stranger, other) = generate_key_pairs(), generate_key_pairs()
     key, another = public_key_to_bytes(shown), public_key_to_bytes(other)
     much = {"content-length": str(10**9)}
     assert _asked([key], path, **_signed(private, key), **much) == 200
-    assert _asked([key], path, content_length="200") == 200  # Flower tells it that it is not known
     assert _asked([key], path, **much) == 403
-    assert _asked([key], path) == 403  # of unknown length
-    assert _asked([key], path, content_length="-1") == 403
+    assert _asked([key], "/v1/fleet/pull-messages", content_length="20") == 403
+    for length, status in (("200", 200), (str(10**9), 403), ("-1", 403), ("", 403)):
+        assert _asked([key], DIALLING, content_length=length) == status  # Flower tells it that it is not known
+    assert _asked([key], DIALLING) == 403  # of unknown length
     assert _asked([key], path, **_signed(stranger, another), **much) == 403
     assert _asked([key], path, **_signed(stranger, key), **much) == 403
     assert _asked([key], path, **{**_signed(private, key), FLEET_HTTP_SIGNATURE_HEADER: "?"}, **much) == 403

@@ -31,13 +31,17 @@ from flwr.superlink.main import create_app
 
 from feal.deployment.addresses import check_plain, joined_address, own_host
 from feal.deployment.credentials import public_key, server_files
+from feal.deployment.deliveries import Deliveries, forget_all
 from feal.deployment.door import Door, Handshake, Impatient, RunKey
+from feal.deployment.holding import Holding
 from feal.deployment.places import CoordinatorPlace
 from feal.deployment.secrecy import private_folder
 from feal.errors import FealError
 from feal.files import locked, write_json
 
 SHUTDOWN_SECONDS = 3
+IDLE_SECONDS = 60
+"""Longer than anybody is silent who is at work: a connection that is closed meanwhile has to be made anew."""
 LOG_BYTES, OLD_LOGS = 20 * 2**20, 7
 
 
@@ -59,18 +63,21 @@ def serve(
     with locked(place.state), _listening(settings.host, settings.port) as listener:
         private_folder(place.state / "logs")
         app = create_app(_config(place, place.secret(make=True), certificates), SuperLinkLifespan)
-        for name in register(app.state.linkstate_factory.state(), keys):
+        state = app.state.linkstate_factory.state()
+        for name in register(state, keys):
             say(f"The key that site {name} had is no longer let in, and cannot be again: it would need a new one.")
+        forget_all(state)
         server = _Server(
             _secured(
                 uvicorn.Config(
-                    Door(app, keys=keys.values()),
+                    Door(Holding(app), keys=keys.values()),
                     http=Impatient,
                     ws="none",
                     log_config=_logs(place.state / "logs" / "superlink.log"),
                     ssl_certfile=certificates[1] if certificates else None,
                     ssl_keyfile=certificates[2] if certificates else None,
                     proxy_headers=False,
+                    timeout_keep_alive=IDLE_SECONDS,
                     timeout_graceful_shutdown=SHUTDOWN_SECONDS,
                 )
             ),
@@ -143,7 +150,7 @@ def _config(place: CoordinatorPlace, secret: str, certificates: Sequence[str]) -
         superexec_auth_secret=secret.encode(),
         authn_plugin=RunKey(secret),
         event_log_plugin=None,
-        fleet_event_log_plugin=None,
+        fleet_event_log_plugin=Deliveries(),
         enable_event_log=False,
         artifact_provider=None,
         enable_supernode_auth=bool(certificates),

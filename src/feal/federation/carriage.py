@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor
-    from google.protobuf.message import Message
+    from google.protobuf.descriptor import Descriptor  # type: ignore[import-untyped]
+    from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 
 class Meaning(NamedTuple):

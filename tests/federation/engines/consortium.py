@@ -20,6 +20,8 @@ from tests.paths import PROJECT
 
 FEAL = (sys.executable, "-c", "from feal.cli import main; main()")
 PARENT_DEATH_SIGNAL = 1
+# Nobody is there: whoever asked a proxy for addresses of this machine would not get far.
+PROXIES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"), "http://127.0.0.1:9")
 SECONDS = 240.0
 """For whatever should happen soon, on a machine that others keep busy."""
 
@@ -104,6 +106,13 @@ def _session(path: Path) -> int:
     return int(session) if state != "Z" else 0
 
 
+def supernode(site: Process) -> int:
+    """The process of a site that is its SuperNode."""
+    words = {pid: (Path("/proc") / str(pid) / "cmdline").read_bytes() for pid in site.members()}
+    (found,) = (pid for pid, line in words.items() if b"feal.deployment.supernode" in line)
+    return found
+
+
 class Consortium:
     """Three folders of one machine each, and whatever of them runs; `close` leaves no process."""
 
@@ -175,7 +184,7 @@ class Consortium:
         self.recorder.close()
 
     def _start(self, name: str, words: Sequence[str]) -> Process:
-        environment = {"SABOTAGE": str(self.root / "sabotage.json")}
+        environment = {"SABOTAGE": str(self.root / "sabotage.json"), **PROXIES}
         process = Process(words, self.root / f"{name}-{len(self.past)}.log", environment)
         self.running[name] = process
         self.past.append(process)

@@ -4,9 +4,13 @@ import contextlib
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 CHUNK = 2**16
+
+Interfere = Callable[[str, bytes, int], bool]
+"""Is told which way what goes, and the port of the site's end; true has the connection cut in its place."""
 
 
 class Recorder:
@@ -15,6 +19,7 @@ class Recorder:
     def __init__(self, *, target: int, certificates: Path, keep: bool = True) -> None:
         self.up, self.down = bytearray(), bytearray()
         self.counts = {"up": 0, "down": 0}
+        self.interfere: Interfere = lambda way, data, port: False
         self._keep = keep
         self._target = target
         self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -32,8 +37,7 @@ class Recorder:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in list(self._open):
-            with contextlib.suppress(OSError):
-                connection.close()
+            _cut(connection)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -43,6 +47,7 @@ class Recorder:
 
     def _serve(self, raw: socket.socket) -> None:
         with contextlib.suppress(OSError):
+            port = raw.getpeername()[1]
             here = self._server.wrap_socket(raw, server_side=True)
             try:
                 there = self._client.wrap_socket(
@@ -52,12 +57,12 @@ class Recorder:
                 here.close()  # the coordinator is away
                 return
             self._open |= {here, there}
-            threading.Thread(target=self._pass_on, args=(here, there, "up"), daemon=True).start()
-            self._pass_on(there, here, "down")
+            threading.Thread(target=self._pass_on, args=(here, there, "up", port), daemon=True).start()
+            self._pass_on(there, here, "down", port)
 
-    def _pass_on(self, source: ssl.SSLSocket, sink: ssl.SSLSocket, way: str) -> None:
+    def _pass_on(self, source: ssl.SSLSocket, sink: ssl.SSLSocket, way: str, port: int) -> None:
         try:
-            while data := source.recv(CHUNK):
+            while (data := source.recv(CHUNK)) and not self.interfere(way, data, port):
                 with self._lock:
                     self.counts[way] += len(data)
                     if self._keep:
@@ -67,6 +72,12 @@ class Recorder:
             pass
         finally:
             for connection in (source, sink):
-                with contextlib.suppress(OSError):
-                    connection.close()
+                _cut(connection)
                 self._open.discard(connection)
+
+
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)  # whoever waits in another thread for what comes notices
+    with contextlib.suppress(OSError):
+        connection.close()

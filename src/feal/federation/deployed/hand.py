@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,7 +22,10 @@ START_SECONDS = 300.0
 
 
 class Hand:
-    """Starts the process, gives it one message at a time, and makes it anew after it died or took too long."""
+    """Starts the process, gives it one message at a time, and makes it anew after it died or took too long.
+
+    What is asked while it is at a message comes after that.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,8 @@ class Hand:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._turns = ThreadPoolExecutor(1, thread_name_prefix="hand")
+        self._closed = False
 
     def ready(self) -> Connection:
         """The connection to a process that has imported what it needs.
@@ -48,6 +54,8 @@ class Hand:
         """
         if self._connection is not None:
             return self._connection
+        if self._closed:
+            raise FealError(f"Site {self._name} is being ended.")
         here, there = socket.socketpair()
         with there:
             self._process = subprocess.Popen(
@@ -61,8 +69,12 @@ class Hand:
         with suppress(EOFError, OSError):
             if connection.poll(START_SECONDS) and connection.recv_bytes() == READY:
                 return connection
-        self.close()
+        self._end()
         raise FealError(f"Site {self._name} cannot start its own process: {self._log.name} says why.")
+
+    def ask(self, run: str, request: bytes, *, timeout: float | None) -> Future[bytes | Lost]:
+        """The site's reply to a request of a run, when it is its turn."""
+        return self._turns.submit(self.answer, run, request, timeout=timeout)
 
     def answer(self, run: str, request: bytes, *, timeout: float | None) -> bytes | Lost:
         """The site's reply to a request of a run."""
@@ -71,18 +83,25 @@ class Hand:
             connection.send_bytes(run.encode())
             connection.send_bytes(request)
             if not connection.poll(timeout):
-                self.close()
+                self._end()
                 return out_of_time(self._name, timeout or 0.0)
             frame = connection.recv_bytes()
         except FealError:
             return Lost(reason=f"Site {self._name} cannot start its own process: its own log says why.")
         except (EOFError, OSError):
-            self.close()
+            self._end()
             return Lost(reason=f"Site {self._name}'s process ended before it answered: killed, or out of memory.")
         return frame[1:] if frame[:1] == REPLY else Lost(reason=frame[1:].decode())
 
     def close(self) -> None:
         """End the process, whatever it is at."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()  # whoever waits for it in another thread notices
+        self._turns.shutdown(wait=True, cancel_futures=True)
+        self._end()
+
+    def _end(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

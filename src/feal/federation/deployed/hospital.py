@@ -17,15 +17,15 @@ import httpx
 from feal.data import open_prepared
 from feal.deployment.addresses import check_plain, host_and_port
 from feal.deployment.credentials import site_authority, site_key
+from feal.deployment.direct import LOOPBACK, direct
 from feal.deployment.places import SitePlace
 from feal.deployment.refusals import refusal
 from feal.deployment.secrecy import new_secret, private_folder
 from feal.errors import FealError
 from feal.federation.deployed.hand import COMMAND, Hand
-from feal.federation.deployed.worker import Worker
+from feal.federation.deployed.worker import PAUSE_SECONDS, Worker
 from feal.files import locked
 
-PAUSE_SECONDS = 0.5
 AGAIN_SECONDS = 5.0
 REFUSED_SECONDS = 45.0
 """Longer than the coordinator takes a SuperNode that was killed for being there still."""
@@ -70,21 +70,22 @@ def serve(place: SitePlace, *, insecure: bool, say: Say, hand: Sequence[str] = C
         own.ready()
         while True:
             node.attend()
-            said = _worked(node.worker(own))
+            said = _stepped(node, own)
             if said:
                 say(said)
-                continue
-            time.sleep(PAUSE_SECONDS)
 
 
-def _worked(worker: Worker) -> str:
-    """What came of a look for messages, in a sentence, if there was one."""
+def _stepped(node: _Node, hand: Hand) -> str:
+    """What came of a moment's work, in a sentence, if anything."""
     try:
-        return worker.work()
-    except httpx.HTTPError:
-        return ""  # the SuperNode is starting, or has ended: it is attended to at the next turn
+        return node.worker(hand).step()
+    except httpx.ConnectError:
+        time.sleep(PAUSE_SECONDS)  # the SuperNode is starting, or has ended: it is attended to at the next turn
+        return ""
     except Exception as error:
-        return f"A message could not be answered ({type(error).__name__}: {error}); the next may be."
+        # The SuperNode waits for an answer that will not come. One that connects anew is sent the message again.
+        node.renew()
+        return f"A message got lost between processes ({type(error).__name__}: {error}): it is asked for again."
 
 
 class _Node:
@@ -121,9 +122,13 @@ class _Node:
         if self._process is not None and self._process.poll() is not None:
             self._news()
             self._judge(self._last)
-            self.close()
             time.sleep(AGAIN_SECONDS)
-            self._start()
+            self.renew()
+
+    def renew(self) -> None:
+        """Have another SuperNode in the place of this one."""
+        self.close()
+        self._start()
 
     def close(self) -> None:
         """End the SuperNode; the coordinator is told that the site goes."""
@@ -148,7 +153,7 @@ class _Node:
             self._read = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "feal.deployment.supernode", str(os.getpid()), *self._options(key)],
-                env={**os.environ, "FLWR_HOME": str(self._place.state / "flower")},
+                env={**os.environ, **direct(*LOOPBACK), "FLWR_HOME": str(self._place.state / "flower")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from feal.federation.engines.flower_link import Directory, Link, Node
 
-PAUSE = 0.3
+PAUSE, LONGEST_PAUSE = 0.1, 1.0
+WASTE = 0.03
+"""The part of a message's time that may be lost by looking for its reply too late."""
 LOOK = 3.0
 """How long it is taken for granted that sites that have a message are still there."""
 GRACE = 10.0
@@ -97,12 +99,13 @@ class FlowerDeployment(Engine):
             for site, landed in self._landed(link, flights):
                 del flights[site]
                 yield site, landed
-            late = timeout is not None and time.monotonic() - began > timeout + GRACE
+            passed = time.monotonic() - began
+            late = timeout is not None and passed > timeout + GRACE
             for site in list(flights):
                 if late or self._given_up(site):
                     del flights[site]
                     yield site, out_of_time(site, timeout or 0.0) if late else _absent(site)
-            time.sleep(PAUSE if flights else 0.0)
+            time.sleep(min(LONGEST_PAUSE, max(PAUSE, WASTE * passed)) if flights else 0.0)
 
     def explain(self, site: str, reason: str) -> str:
         return naming(site, reason)
@@ -141,7 +144,7 @@ class FlowerDeployment(Engine):
 
     def _send(self, link: Link, flights: Sequence[Flight], request: bytes, timeout: float | None) -> None:
         """Give the message to every site that is there and does not have it."""
-        from feal.federation.engines.flower_client import question
+        from feal.federation.engines.flower_client import Question
 
         if all(flight.node is not None for flight in flights) and time.monotonic() - self._looked < LOOK:
             return
@@ -155,14 +158,15 @@ class FlowerDeployment(Engine):
                 continue
             self._away.pop(flight.site, None)
             if flight.node != node:
-                content = question(flight.site, request, timeout=timeout, run=self._run_id())
-                flight.number, flight.node = link.push(node, content), node
+                question = Question(site=flight.site, request=request, timeout=timeout or 0.0, run=self._run_id())
+                link.forget(flight.number)  # what is half here of its reply was of a SuperNode that is no more
+                flight.number, flight.node = link.push(node, question), node
 
     def _landed(self, link: Link, flights: dict[str, Flight]) -> list[tuple[str, bytes | Lost]]:
         asked = {flight.number: flight for flight in flights.values() if flight.node is not None}
         landed: list[tuple[str, bytes | Lost]] = []
         for number, reply in link.pull(list(asked)):
-            if _cut_off(reply):
+            if reply is None or _cut_off(reply):
                 asked[number].node = None
             else:
                 landed.append((asked[number].site, _result(asked[number].site, reply)))
