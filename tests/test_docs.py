@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.command import Command
-from tests.federation.engines.consortium import Process, free_port
+from tests.federation.engines.consortium import Process, free_port, until
 from tests.paths import PROJECT
 
 SHORT = ["rounds=1", "communication_rounds=2", "training.local_epochs=1"]
@@ -110,6 +110,7 @@ def test_the_page_about_deployment(tmp_path: Path) -> None:
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     shell = Process(["bash", "-e", "-c", f"cd {tmp_path}\n{commands}"], tmp_path / "shell.log", environment)
     try:
+        until(lambda: not shell.alive(), "the end of the commands", seconds=900)
         assert shell.ended() == 0, shell.said()[-2000:]
         assert shell.members() == set()
     finally:

@@ -92,12 +92,15 @@ def _rehearse(authority: Path, certificate: Path, key: Path, *, host: str) -> No
         for end in (client, server, client, server):
             with suppress(ssl.SSLWantReadError):
                 end.do_handshake()
-    except ssl.SSLCertVerificationError as error:
+    except ssl.SSLError as error:
         raise FealError(
-            f"No site could believe {certificate} ({error.verify_message}): make another with "
+            f"No site could believe {certificate} ({_why(error)}): make another with "
             f"make-certificates.sh, or have {host} among its names if it comes from elsewhere."
         ) from error
 
 
 def _why(error: OSError) -> str:
+    """What OpenSSL found, as it says it to people."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message.rstrip(".")
     return str(getattr(error, "reason", None) or error.strerror or error).lower().replace("_", " ")

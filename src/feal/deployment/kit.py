@@ -72,14 +72,17 @@ At the coordinator, with the folder `coordinator`:
 - [ ] The same version of feal is installed here and at every site: `feal --version`.
 - [ ] `sh make-certificates.sh` has been run; `certificates/authority.key` is kept off line.
 - [ ] `certificates/authority.crt` has been sent to every site.
-- [ ] The firewall lets the sites, and nobody else, reach port {port}; it is the only port.
+- [ ] The firewall lets the sites' addresses, and nobody else, reach port {port}; it is the only port.
+- [ ] The clock is right (NTP).
 
 At every site, with its own folder below `sites`:
 
 - [ ] `sh make-key.sh` has been run, and `node.key.pub` sent to the coordinator over a way that both trust.
 - [ ] `authority.crt` lies beside `site.yaml`; its fingerprint was compared by telephone:
       `openssl x509 -in authority.crt -noout -fingerprint -sha256`
-- [ ] The data are prepared (`feal data prepare`) under the site's name, with the classes and size of all others.
+- [ ] The data are prepared (`feal data prepare`) under the site's name, with the classes and size of all others,
+      and `feal data check` finds nothing wrong with them.
+- [ ] The clock is right (NTP): the site signs the time.
 - [ ] The machine may dial {address}; nothing needs to reach it from outside.
 
 Then:
