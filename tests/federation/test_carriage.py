@@ -10,7 +10,7 @@ from flwr.supercore.protobuf.client import ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from feal.federation.carriage import FIELDS, HEADERS, carriage
+from feal.federation.carriage import FIELDS, HEADERS, RECORDS, carriage, envelopes
 
 USUAL = {"host", "accept", "accept-encoding", "connection", "content-type", "content-length"}
 """What any request has, the same from everybody."""
@@ -25,6 +25,12 @@ def test_every_call_of_a_supernode_is_told() -> None:
         assert f"`{call}`" in told
     for name in FIELDS:
         assert f"| `{name.rpartition('.')[2]}` |" in told
+
+
+def test_every_record_of_a_message_is_told() -> None:
+    told = envelopes()
+    for name in RECORDS:
+        assert f"| `{name}` |" in told
 
 
 def test_every_header_of_a_call_is_told() -> None:

@@ -1,9 +1,12 @@
-"""What Flower adds to the messages of a deployment, written from its own message types for docs/privacy.md."""
+"""What goes around the messages of a deployment, for docs/privacy.md: our own records, and what Flower adds.
+
+Both are written from what is sent: records as they are packed, and Flower's own message types.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor  # type: ignore[import-untyped]
@@ -74,6 +77,36 @@ HEADERS = {
     "flwr-component-name": "always `SuperNode`",
     "user-agent": "name and version of the HTTP library",
 }
+
+
+RECORDS = {
+    "site": Meaning("name of the site that is meant", "a site refuses what is meant for another", "1 text"),
+    "run": Meaning("which of the site's folders is meant: random letters", "two runs do not meet", "1 text"),
+    "timeout": Meaning("seconds the site may take", "it frees itself from work that hangs", NUMBER),
+    "lost": Meaning(
+        "why there is no reply, in a sentence without sample names or paths", "people can mend it", "1 text"
+    ),
+    "mark": Meaning("random letters", "Flower would carry what is alike once only", "16 characters"),
+    "number": Meaning("which part of the message this is", "they are put together again", NUMBER),
+    "content": Meaning("a part of the message: of the tables above", "it is the message", "as above"),
+}
+"""Every field of the records that a message is packed into."""
+
+
+def envelopes() -> str:
+    """Two tables: what a message is packed into on its way to a site, and what its reply is."""
+    from feal.federation.engines.contract import Lost
+    from feal.federation.engines.flower_client import Question, packed
+
+    asked = _packed(Question(site="x", request=b"x").packed())
+    answered = _packed(packed(Lost(reason="x")), packed(b"x"))
+    return f"### To the site\n\n{asked}\n### From the site\n\n{answered}"
+
+
+def _packed(*messages: Mapping[str, Any]) -> str:
+    names = dict.fromkeys(name for message in messages for record in message.values() for name in record)
+    rows = "\n".join(f"| `{name}` | {' | '.join(RECORDS[name])} |" for name in names)
+    return f"| field | what it is | why | size |\n|---|---|---|---|\n{rows}\n"
 
 
 def carriage() -> str:

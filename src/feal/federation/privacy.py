@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from feal.deployment.seen import Heard
-from feal.federation.carriage import carriage
+from feal.federation.carriage import carriage, envelopes
 from feal.federation.messages import REPLIES, REQUESTS, Message
 from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
 
@@ -52,22 +52,6 @@ In the tables, C is the number of classes, and a number is one of JSON: at most 
 _DEPLOYED = """## Around every message of a deployment
 
 TLS keeps all of it from anybody between a site and the coordinator.
-
-### To the site
-
-| field | what it is | why | size |
-|---|---|---|---|
-| `site` | name of the site that is meant | a site refuses what is meant for another | 1 text |
-| `run` | which of the site's folders is meant | two runs do not meet | 1 text |
-| `timeout` | seconds the site may take | it frees itself from work that hangs | 1 number |
-| `request` | the message, as above | | as above |
-
-### From the site
-
-| field | what it is | why | size |
-|---|---|---|---|
-| `reply` | the reply, as above | | as above |
-| `lost` | or why there is none, in a sentence without sample names or paths | people can mend it | 1 text |
 """
 _FLOWER = """### What Flower adds
 
@@ -171,7 +155,13 @@ def privacy_page() -> str:
         parts.append(f"### From the site\n\n{_table(REPLIES[kind])}")
     parts.append(f"## `statistics`: sums over a site's test samples\n\n{_table(Statistics)}")
     noted = "\n".join(f"| `{field.name}` | {NOTES[field.name]} |" for field in fields(Heard))
-    parts += [_DEPLOYED, _FLOWER, carriage(), f"{_NOTED}\n| field | what it is |\n|---|---|\n{noted}\n"]
+    parts += [
+        _DEPLOYED,
+        envelopes(),
+        _FLOWER,
+        carriage(),
+        f"{_NOTED}\n| field | what it is |\n|---|---|\n{noted}\n",
+    ]
     return "\n".join(parts)
 
 
