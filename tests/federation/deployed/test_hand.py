@@ -10,6 +10,7 @@ from feal.errors import FealError
 from feal.federation.deployed.hand import Hand
 from feal.federation.deployed.handwork import run_folder
 from feal.federation.engines.contract import Lost, out_of_time
+from tests.federation.engines.consortium import until
 
 RUN = "0" * 32
 WORK = """
@@ -44,6 +45,16 @@ def test_it_answers_and_is_made_anew_after_it_hung_or_died(hand: Hand) -> None:
     gone = Lost(reason="Site birch's process ended before it answered: killed, or out of memory.")
     assert hand.answer(RUN, b"die", timeout=None) == gone
     assert hand.answer(RUN, b"ask", timeout=None) == well
+
+
+def test_what_is_asked_meanwhile_comes_after_and_an_end_is_the_end_of_all(hand: Hand) -> None:
+    first, second = (hand.ask(RUN, request, timeout=None) for request in (b"one", b"two"))
+    assert (first.result(), second.result()) == (RUN.encode() + b"onebirch", RUN.encode() + b"twobirch")
+    hanging, waiting = hand.ask(RUN, b"hang", timeout=None), hand.ask(RUN, b"ask", timeout=None)
+    until(hanging.running, "its turn")
+    hand.close()
+    assert isinstance(hanging.result(timeout=0), Lost)
+    assert waiting.cancelled()
 
 
 def test_one_that_cannot_start_is_told(tmp_path: Path) -> None:

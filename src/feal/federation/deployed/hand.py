@@ -54,8 +54,6 @@ class Hand:
         """
         if self._connection is not None:
             return self._connection
-        if self._closed:
-            raise FealError(f"Site {self._name} is being ended.")
         here, there = socket.socketpair()
         with there:
             self._process = subprocess.Popen(
@@ -67,7 +65,7 @@ class Hand:
             )
         self._connection = connection = Connection(here.detach())
         with suppress(EOFError, OSError):
-            if connection.poll(START_SECONDS) and connection.recv_bytes() == READY:
+            if connection.poll(START_SECONDS) and connection.recv_bytes() == READY and not self._closed:
                 return connection
         self._end()
         raise FealError(f"Site {self._name} cannot start its own process: {self._log.name} says why.")

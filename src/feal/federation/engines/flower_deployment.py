@@ -32,8 +32,8 @@ WASTE = 0.03
 """The part of a message's time that may be lost by looking for its reply too late."""
 LOOK = 3.0
 """How long it is taken for granted that sites that have a message are still there."""
-GRACE = 10.0
-"""How much later than at the site its time is over here: Flower asks for messages every three seconds only."""
+GRACE = 60.0
+"""How much later than at the site its time is over here: a site keeps it itself, and the way takes time too."""
 RUN = "deployment.json"
 
 
