@@ -6,7 +6,11 @@ as the overhead, and that as a share of a round whose training takes 10 s. Media
 Memory is by how much the coordinator's process grew after all sites had joined; in one process it holds the site
 that trains, too. Nothing is asserted.
 
-    python benchmarks/engines.py [--sites 3 10 50] [--steps 8]
+The deployment (`flower`) is a SuperLink and a SuperNode for every site as processes on this machine, with TLS and
+keys, for as many sites as its memory holds. What passes between sites and coordinator in a communication round is
+counted by a proxy and given as a multiple of the sites' number times the model's size: 1 each way is the weights.
+
+    python benchmarks/engines.py [--sites 3 10 50] [--engines flower] [--steps 8]
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +40,9 @@ from feal.federation.progress import Silence
 from feal.settings import Settings
 
 SITES = (3, 10, 50)
-ENGINES = ("in-process", "flower-simulation")
-WORKERS = {"in-process": 1, "flower-simulation": 2}
+ENGINES = ("in-process", "flower-simulation", "flower")
+WORKERS = {"in-process": 1, "flower-simulation": 2, "flower": 2}
+MOST_DEPLOYED = 3
 SAMPLES, SIDE = 12, 32
 TRAINING = 10.0
 
@@ -46,6 +52,8 @@ class Clock(Silence):
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.wire: list[tuple[int, int]] = []
+        self.passed: Mapping[str, int] = {"up": 0, "down": 0}
         self.memory = 0
 
     def joined(self, sites: Mapping[str, JoinReply], *, round: int, step: int) -> None:
@@ -53,6 +61,7 @@ class Clock(Silence):
 
     def stepped(self, *, round: int, step: int, losses: Mapping[str, float | None]) -> None:
         self.times.append(time.perf_counter())
+        self.wire.append((self.passed["up"], self.passed["down"]))
 
 
 def write_sites(root: Path, sites: int) -> None:
@@ -77,7 +86,28 @@ def write_sites(root: Path, sites: int) -> None:
             )
 
 
-def settings_for(data: Path, *, engine: str, steps: int) -> Settings:
+@contextmanager
+def deployed(data: Path, folder: Path, clock: Clock) -> Iterator[str]:
+    """A coordinator and all sites at work, the coordinator's folder, and the clock's eye on what passes."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from tests.federation.engines.consortium import Consortium
+
+    machines = Consortium(folder, data=data, recorded=False)
+    clock.passed = machines.recorder.counts
+    try:
+        machines.start()
+        yield str(machines.coordinator)
+    finally:
+        machines.close()
+
+
+@contextmanager
+def nowhere() -> Iterator[None]:
+    """No coordinator."""
+    yield None
+
+
+def settings_for(data: Path, *, engine: str, steps: int, coordinator: str | None) -> Settings:
     """One active-learning round of so many communication rounds."""
     return load(
         "demo",
@@ -89,7 +119,8 @@ def settings_for(data: Path, *, engine: str, steps: int) -> Settings:
             "communication_rounds": steps,
             "budget": 4,
             "diagnostics": False,
-            "simulation.workers": WORKERS[engine] if engine != "in-process" else None,
+            "simulation.workers": WORKERS[engine] if engine == "flower-simulation" else None,
+            "deployment.coordinator": coordinator,
         },
     )
 
@@ -97,22 +128,27 @@ def settings_for(data: Path, *, engine: str, steps: int) -> Settings:
 def measure(engine: str, sites: int, steps: int) -> dict[str, float]:
     """One run in this process: medians of a communication round, in seconds, and memory in MB."""
     with tempfile.TemporaryDirectory() as folder:
-        write_sites(Path(folder) / "data", sites)
-        settings = settings_for(Path(folder) / "data", engine=engine, steps=steps)
-        clock = Clock()
-        start(settings, out=Path(folder) / "run", watcher=clock)
+        data, run, clock = Path(folder) / "data", Path(folder) / "run", Clock()
+        write_sites(data, sites)
+        with deployed(data, Path(folder), clock) if engine == "flower" else nowhere() as coordinator:
+            settings = settings_for(data, engine=engine, steps=steps, coordinator=coordinator)
+            start(settings, out=run, watcher=clock)
         grown = _resident("VmHWM") - clock.memory
-        lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        model = sites * (run / "weights" / "round-001.safetensors").stat().st_size
     events: list[dict[str, Any]] = [event for event in map(json.loads, lines) if event["event"] == "step"]
     turns = math.ceil(sites / WORKERS[engine])
     trained = [turns * event["seconds"]["train"] / sites for event in events][1:]
     walls = list(np.diff(clock.times))
+    up, down = (statistics.median(np.diff(way)) / model for way in zip(*clock.wire, strict=True))
     overheads = [wall - busy for wall, busy in zip(walls, trained, strict=True)]
     return {
         "wall": statistics.median(walls),
         "trained": statistics.median(trained),
         "overhead": statistics.median(overheads),
         "memory": grown / 1024,
+        "up": float(up),
+        "down": float(down),
     }
 
 
@@ -135,6 +171,7 @@ def measured_apart(engine: str, sites: int, steps: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sites", type=int, nargs="+", default=SITES)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--steps", type=int, default=8, help="communication rounds of each run")
     parser.add_argument("--one", nargs=2, metavar=("ENGINE", "SITES"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -142,10 +179,22 @@ def main() -> None:
         print(json.dumps(measure(options.one[0], int(options.one[1]), options.steps)))
         return
     table = Table("engine", box=None, header_style="bold")
-    for heading in ("sites", "round s", "training s", "overhead s", "per site s", "of 10 s", "memory MB"):
+    for heading in (
+        "sites",
+        "round s",
+        "training s",
+        "overhead s",
+        "per site s",
+        "of 10 s",
+        "memory MB",
+        "to sites",
+        "from sites",
+    ):
         table.add_column(heading, justify="right")
     for sites in options.sites:
-        for engine in ENGINES:
+        for engine in options.engines:
+            if engine == "flower" and sites > MOST_DEPLOYED:
+                continue
             figures = measured_apart(engine, sites, options.steps)
             table.add_row(
                 engine,
@@ -156,6 +205,7 @@ def main() -> None:
                 f"{figures['overhead'] / sites:.3f}",
                 f"{figures['overhead'] / TRAINING:.1%}",
                 f"{figures['memory']:.0f}",
+                *(f"{figures[way]:.4f}" if engine == "flower" else "-" for way in ("down", "up")),
             )
     Console().print(table)
 

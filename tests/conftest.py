@@ -24,34 +24,35 @@ hypothesis.settings.load_profile("suite")
 torch.set_num_threads(1)
 
 
-RAY = ("test_faults.py", "test_flower_simulation.py", "test_switching.py")
-"""Files of tests that start Ray."""
+TOGETHER = {
+    # Two Rays, or two deployments, slow each other down.
+    "ray": (
+        "tests/e2e/test_switching.py",
+        "tests/federation/engines/test_faults.py",
+        "tests/federation/engines/test_flower_simulation.py",
+    ),
+    "deployment": (
+        "tests/federation/engines/test_flower_deployment.py",
+        "tests/federation/engines/test_flower_faults.py",
+    ),
+    # Their tests share data or runs that take seconds to make.
+    "synthetic": ("tests/data/synthetic/",),
+    "mistakes": ("tests/e2e/test_mistakes.py",),
+    "networks": ("tests/federation/test_networks.py",),
+    "inference": ("tests/inference/",),
+}
+"""Files and folders whose tests go to one process."""
 
 
-SHARING = (
-    "tests/data/synthetic/",
-    "tests/e2e/test_mistakes.py",
-    "tests/federation/test_networks.py",
-    "tests/inference/",
-)
-"""Folders and files whose tests share data or runs that take seconds to make."""
-
-
-class OneRay(LoadScopeScheduling):
-    """Any test to any process, but all that start Ray to the same: two Rays slow each other down.
-
-    What is `SHARING` goes to one process as well, which then makes them once.
-    """
+class Together(LoadScopeScheduling):
+    """Any test to any process, but those that belong `TOGETHER` to the same."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        if file.endswith(RAY):
-            return "ray"
-        return next((shared for shared in SHARING if file.startswith(shared)), nodeid)
+        return next((name for name, paths in TOGETHER.items() if nodeid.startswith(paths)), nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneRay:
-    return OneRay(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.command import Command
+from tests.federation.engines.consortium import Process, free_port, until
 from tests.paths import PROJECT
 
 SHORT = ["rounds=1", "communication_rounds=2", "training.local_epochs=1"]
@@ -91,6 +92,34 @@ def test_the_page_about_data_sets(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == ["alder.png", "birch.png"]
     assert (tmp_path / "runs" / "my-set" / "summary.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_page_about_deployment(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for number in range(90):
+        site, kind = ("alder", "birch", "cedar")[number % 3], ("benign", "malignant")[number // 3 % 2]
+        path = tmp_path / "pictures" / site / kind / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 256, (6, 6, 3), dtype=np.uint8)).resize((40, 40)).save(path)
+    page = (PROJECT / "docs" / "deployment.md").read_text()
+    (trial,) = re.findall(r"## Try it on one machine\n(.*?)\n## ", page, flags=re.DOTALL)
+    blocks = re.findall(r"```\n(.*?)```", trial, flags=re.DOTALL)
+    commands = "".join(blocks).replace(":9092", f":{free_port()}")
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    shell = Process(["bash", "-e", "-c", f"cd {tmp_path}\n{commands}"], tmp_path / "shell.log", environment)
+    try:
+        until(lambda: not shell.alive(), "the end of the commands", seconds=900)
+        assert shell.ended() == 0, shell.said()[-2000:]
+        assert shell.members() == set()
+    finally:
+        shell.kill()
+    said = shell.said()
+    assert "The run is finished and lies in" in said
+    assert "runs/trial: feal on lesions, seed 0, finished after 1 rounds." in said
+    assert "Traceback" not in said
+    assert "The coordinator listens at 127.0.0.1" in (tmp_path / "coordinator.log").read_text()
 
 
 def _followed(commands: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

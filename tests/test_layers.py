@@ -14,6 +14,7 @@ LAYERS = [
     {"inference"},
     {"experiment"},
     {"federation"},
+    {"deployment"},
     {"selection", "annotation"},
     {"data", "models", "evidential"},
     {"classes"},

@@ -14,6 +14,10 @@ class FealError(Exception):
     """
 
 
+class RefusalError(FealError):
+    """One whose sentence says nothing of a site's data, so that it may leave the site."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> FealError:
     """The error for a name that does not exist, with the nearest spelling.
 

@@ -126,6 +126,15 @@ class Simulation(Section):
     )
 
 
+class Deployment(Section):
+    """Where the coordinator of sites on their own machines is, and whom it waits for."""
+
+    coordinator: str | None = Field(None, description="the coordinator's folder, as `feal deploy init` writes it")
+    patience: float = Field(
+        60.0, ge=0, description="seconds a site may be cut off before a message goes on without it"
+    )
+
+
 class Synthetic(Section):
     """Size and make-up of the synthetic data sets; what is left out is the data set's own default."""
 
@@ -203,6 +212,7 @@ class Settings(Section):
     selection: Selection = Selection()
     annotation: Annotation = Annotation()
     simulation: Simulation = Simulation()
+    deployment: Deployment = Deployment()
     synthetic: Synthetic = Synthetic()
 
     def dump(self) -> dict[str, Any]:
@@ -245,6 +255,8 @@ OPERATIONAL = (
     "annotation.poll_seconds",
     "simulation.workers",
     "simulation.address",
+    "deployment.coordinator",
+    "deployment.patience",
 )
 """Settings that may change while a run is under way: how far it goes, what carries it, whom it waits for."""
 

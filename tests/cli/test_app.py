@@ -93,7 +93,7 @@ def test_the_default_folder_is_new_each_time(
         ),
         ("datasets", [*PAPER, *SYNTHETIC]),
         ("models", ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn", "unet", "unet-lite0"]),
-        ("engines", ["flower-simulation", "in-process"]),
+        ("engines", ["flower", "flower-simulation", "in-process"]),
         ("annotators", ["folder", "oracle"]),
     ],
 )

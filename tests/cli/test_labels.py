@@ -13,6 +13,7 @@ from feal.data.pictures import read_mask
 from feal.experiment import start
 from feal.federation.store import Store
 from tests.command import Command
+from tests.prepared import write_prepared
 from tests.runs import tiny, tiny_polyps
 
 
@@ -176,3 +177,26 @@ def test_a_damaged_store_is_said(command: Command, run: Path) -> None:
     refused = command("labels", run)
     assert refused.code == 2
     assert "site.sqlite cannot be used" in refused.err
+
+
+def test_a_deployed_sites_own_folder(command: Command, tmp_path: Path) -> None:
+    place = tmp_path / "alder"
+    (place / "state" / "runs").mkdir(parents=True)
+    (place / "site.yaml").write_text("name: alder\ncoordinator: hub.example.org:9092\n")
+    for folder in (place, place / "state"):
+        assert "has taken part in no run yet" in command("labels", folder).out
+    data = write_prepared(tmp_path / "prepared")
+    for number in (1, 2):
+        settings = tiny(dataset=str(data), rounds=1, communication_rounds=1, seed=number)
+        run = start(settings, out=place / "state" / "runs" / f"{number:032}").folder
+        for path in (run / "state.json", run / "sites" / "birch" / "site.sqlite"):
+            path.unlink()  # which are not this site's
+        assert command("labels", place, "--export", tmp_path / str(number)).code == (0 if number == 1 else 2)
+    assert {row["class"] for row in _rows(tmp_path / "1")} <= {"red", "green", "blue"}
+    shown = command("labels", place / "state")
+    assert shown.code == 0, shown.err
+    assert [line for line in shown.out.splitlines() if "0001" in line or "0002" in line] == [
+        str(place / "state" / "runs" / f"{number:032}") for number in (1, 2)
+    ]
+    assert "keeps 2 runs: name one of them" in command("labels", place, "--export", tmp_path / "2").err
+    assert command("labels", place / "state" / "runs" / f"{2:032}", "--export", tmp_path / "2").code == 0

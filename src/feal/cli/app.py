@@ -11,6 +11,7 @@ import click
 import typer
 
 from feal.cli.data import app as data_app
+from feal.cli.deploy import app as deploy_app
 from feal.cli.models import app as models_app
 from feal.cli.results import app as results_app
 from feal.cli.runs import app as runs_app
@@ -28,6 +29,7 @@ app = typer.Typer(
 for commands in (runs_app, results_app, models_app):
     app.add_typer(commands)
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
 
 
 def _version(wanted: bool) -> None:
@@ -46,7 +48,10 @@ def _options(
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one sentence and exit code 2, an interruption 130, a polite kill 143."""
+    """Entry point: a user's mistake is one sentence and exit code 2, an interruption 130, a polite kill 143.
+
+    A terminal that closes is a polite kill too (129), unless `nohup` said otherwise.
+    """
     asked_to_end: list[int] = []
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -54,7 +59,9 @@ def main() -> None:
         asked_to_end.append(number)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, terminate)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, terminate)
     try:
         code = app(standalone_mode=False)
     except FealError as error:
@@ -70,4 +77,4 @@ def main() -> None:
         code = error.exit_code
     except click.Abort:
         code = 130
-    sys.exit(143 if asked_to_end else code)
+    sys.exit(128 + asked_to_end[0] if asked_to_end else code)

@@ -13,6 +13,7 @@ from feal.annotation.folder import FOLDER, REFUSED, round_folder
 from feal.cli.export import export_labels
 from feal.cli.tables import say
 from feal.data import open_prepared
+from feal.deployment.places import SITE, site_place
 from feal.errors import FealError, unknown
 from feal.experiment.folder import RunFolder, settings_of
 from feal.federation.history import Standing
@@ -21,14 +22,41 @@ from feal.files import read_json
 from feal.settings import Settings
 
 _STORE = "site.sqlite"
+KEPT = "runs"
+"""Where the state folder of a deployed site has its runs."""
 
 
 def show_labels(path: Path, *, site: str | None, export: Path | None) -> None:
-    """Print how each site's labels stand, round by round, and where answers are awaited; export them if asked."""
+    """Print how labels stand in a run, or in all that a deployed site keeps, and where they are awaited."""
+    runs = _runs(path)
+    console = Console()
+    if export is not None and len(runs) > 1:
+        raise FealError(
+            f"{path} keeps {len(runs)} runs: name one of them to export its labels, such as {runs[-1]}."
+        )
+    for run in runs:
+        if run != path:
+            say(console, f"{run}", style="bold")
+        _show(console, run, site=site, export=export)
+    if not runs:
+        say(console, f"{path} has taken part in no run yet.")
+
+
+def _runs(path: Path) -> list[Path]:
+    """The run in a folder; or those that a deployed site keeps in its state folder, the latest last."""
+    if (path / SITE).is_file():
+        path = site_place(path).state
+    if RunFolder(path).config.exists() or not (path / KEPT).is_dir():
+        return [path]
+    found = (RunFolder(run).config for run in (path / KEPT).iterdir())
+    configs = sorted((config.stat().st_mtime_ns, config) for config in found if config.exists())
+    return [config.parent for _, config in configs]
+
+
+def _show(console: Console, path: Path, *, site: str | None, export: Path | None) -> None:
     folder = RunFolder(path)
     settings = settings_of(folder)
     sites = _sites(folder, site)
-    console = Console()
     if not sites:
         say(console, f"{path} has asked for no label yet.")
         return

@@ -104,7 +104,7 @@ def show(folder: Annotated[Path, typer.Argument(help="The run directory.")]) -> 
 
 @app.command(epilog="Examples: `feal labels runs/demo-feal-0` · `feal labels runs/demo-feal-0 --export labels`")
 def labels(
-    folder: Annotated[Path, typer.Argument(help="The run directory.")],
+    folder: Annotated[Path, typer.Argument(help="The run directory; or a deployed site's folder.")],
     site: Annotated[str | None, typer.Option(help="This site only.")] = None,
     export: Annotated[Path | None, typer.Option(help="New folder for all labels with their history.")] = None,
 ) -> None:

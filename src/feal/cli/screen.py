@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from feal.cli.tables import VALIDATION, command, curve_table, labels_table, round_table, say
 from feal.experiment import Result
+from feal.federation.engines import ENGINES
 from feal.federation.messages import JoinReply, LabelsReply
 from feal.federation.progress import Watcher
 from feal.selection import short_name
@@ -108,7 +109,7 @@ class Screen(Watcher):
         if standing == self._standing:
             return  # a run that waits looks often, and most looks find nothing new
         self._standing = standing
-        self._console.print(labels_table(sites, round=round, waiting=not enough))
+        self._console.print(labels_table(sites, round=round, waiting=not enough and self._here))
         self._console.print()
 
     def note(self, sentence: str) -> None:
@@ -136,8 +137,18 @@ class Screen(Watcher):
             f"The run waits for labels and lies in {result.folder}",
             f"  go on once they are there:  {command('resume', result.folder)}",
             f"  or let it look for them:    {command('resume', result.folder, '--wait')}",
-            f"  see who answered what:      {command('labels', result.folder)}",
+            f"  see who answered what:      {self._standing_of(result)}",
         ]
+
+    @property
+    def _here(self) -> bool:
+        """Whether the sites' folders lie in the run's own."""
+        return ENGINES.get(self._settings.engine).data_here
+
+    def _standing_of(self, result: Result) -> str:
+        if self._here:
+            return command("labels", result.folder)
+        return command("deploy", "status", self._settings.deployment.coordinator)
 
     def _say(self, text: str, *, style: str | None = None) -> None:
         say(self._console, text, style=style)

@@ -13,9 +13,10 @@ from feal.cli.tables import VALIDATION, command, curve_table, round_table
 from feal.errors import FealError
 from feal.experiment.folder import RunFolder, settings_of
 from feal.experiment.summary import summarize
-from feal.federation.journal import Journal
+from feal.federation.journal import Journal, State
 from feal.files import is_locked
 from feal.selection import short_name
+from feal.settings import Settings
 
 
 def show_run(path: Path) -> None:
@@ -29,15 +30,8 @@ def show_run(path: Path) -> None:
         return
     state = journal.load()
     summary = summarize(settings, task=state.task, status=state.stage, events=journal.events(state))
-    where = {
-        "train": f"in round {state.round} of {settings.rounds}, after {state.step} of "
-        f"{settings.communication_rounds} communication rounds",
-        "close": f"at the end of round {state.round} of {settings.rounds}",
-        "waiting": f"waiting for labels after round {state.round} of {settings.rounds}",
-        "finished": f"finished after {state.round} rounds",
-    }[state.stage]
     console.print(
-        f"{path}: {short_name(settings.strategy)} on {settings.dataset}, seed {settings.seed}, {where}",
+        headline(path, settings, state),
         style="bold",
         markup=False,
         soft_wrap=True,
@@ -72,3 +66,15 @@ def _with_roc_auc(rounds: Sequence[Mapping[str, Any]], path: Path) -> list[Mappi
         for number, entry in told.items()
     }
     return [{**record, "metrics": {**record["metrics"], **figures.get(record["round"], {})}} for record in rounds]
+
+
+def headline(path: Path, settings: Settings, state: State) -> str:
+    """What a run is and how far it has come, in a line."""
+    where = {
+        "train": f"in round {state.round} of {settings.rounds}, after {state.step} of "
+        f"{settings.communication_rounds} communication rounds",
+        "close": f"at the end of round {state.round} of {settings.rounds}",
+        "waiting": f"waiting for labels after round {state.round} of {settings.rounds}",
+        "finished": f"finished after {state.round} rounds",
+    }[state.stage]
+    return f"{path}: {short_name(settings.strategy)} on {settings.dataset}, seed {settings.seed}, {where}"

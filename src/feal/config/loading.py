@@ -71,9 +71,10 @@ def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 def _with_known_names(settings: Settings) -> Settings:
     MODELS.get(settings.model)
-    ENGINES.get(settings.engine)
+    engine = ENGINES.get(settings.engine)
     ANNOTATORS.get(settings.annotator)
-    if not is_named(settings.dataset, data=settings.data) and not _is_folder(settings.dataset):
+    known = is_named(settings.dataset, data=settings.data) or _is_folder(settings.dataset)
+    if engine.data_here and not known:
         raise no_such_dataset(settings.dataset)
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
@@ -119,10 +120,14 @@ def _check_part(settings: Settings) -> None:
 
 def _with_whole_paths(settings: Settings) -> Settings:
     """A run may be resumed from another folder than it was started in."""
-    named = is_named(settings.dataset, data=settings.data)
+    named = is_named(settings.dataset, data=settings.data) or not _is_folder(settings.dataset)
     dataset = settings.dataset if named else str(Path(settings.dataset).resolve())
     data = settings.data if settings.data is None else str(whole_path(settings.data, setting="data="))
-    return settings.model_copy(update={"dataset": dataset, "data": data})
+    deployment = settings.deployment
+    if deployment.coordinator is not None:
+        whole = str(whole_path(deployment.coordinator, setting="deployment.coordinator="))
+        deployment = deployment.model_copy(update={"coordinator": whole})
+    return settings.model_copy(update={"dataset": dataset, "data": data, "deployment": deployment})
 
 
 def _is_folder(name: str) -> bool:

@@ -19,10 +19,11 @@ PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "monai", "safetensors", "
 """Those whose version can change bits or figures."""
 
 
-def note_origin(folder: RunFolder, *, manifest: str) -> None:
+def note_origin(folder: RunFolder, *, manifest: str | None) -> None:
     """Add software, machine and command line to `origin.json`, unless the last entry says the same already.
 
-    A run that is resumed elsewhere or with other versions so has several entries, in their order.
+    `manifest` is the digest of the data's manifest, where the data are at hand. A run that is resumed elsewhere or
+    with other versions so has several entries, in their order.
     """
     entry = {
         "feal": VERSION,

@@ -17,10 +17,11 @@ from feal.experiment.origin import note_origin
 from feal.experiment.summary import summarize
 from feal.federation.coordinator import Coordinator
 from feal.federation.engines import ENGINES
+from feal.federation.engines.flower_deployment import RUN
 from feal.federation.journal import Journal, State
 from feal.federation.progress import Silence, Watcher
 from feal.files import locked, write_json
-from feal.models import find_weights, threads
+from feal.models import MODELS, find_weights, threads
 from feal.models.weights import NONE
 from feal.settings import Settings
 from feal.tensors import tensors_digest
@@ -52,8 +53,8 @@ def start(settings: Settings, *, out: Path, wait: bool = False, watcher: Watcher
     Raises:
         FealError: the directory is taken, the data do not fit, a site failed; what was done stays resumable.
     """
-    data = located(settings)
-    settings = _with_digest(_for_task(settings, open_prepared(data).task == "segmentation"))
+    data = _located(settings)
+    settings = _with_digest(_for_task(settings, _task(settings, data) == "segmentation"))
     folder, made = new_folder(out)
     with locked(folder.path):
         try:
@@ -86,8 +87,7 @@ def resume(
         revised = current if settings is None else _for_task(settings, current.evidence.squared is True)
         _check_revision(current, revised, path)
         with _config_kept_if_nothing_came_of_it(folder, current, revised):
-            data = located(revised)
-            return _carry_on(folder, revised, data, watcher or Silence(), wait=wait)
+            return _carry_on(folder, revised, _located(revised), watcher or Silence(), wait=wait)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def _carry_on(folder: RunFolder, settings: Settings, data: Path, watcher: Watche
     with threads(settings.threads), closing(engine):
         coordinator = Coordinator(settings, engine=engine, journal=journal, watcher=watcher)
         state = journal.recover() if journal.begun() else coordinator.begin()
-        note_origin(folder, manifest=open_prepared(data).digest)
+        note_origin(folder, manifest=open_prepared(data).digest if engine.data_here else None)
         _write_summary(folder, settings, journal, state, "running")
         for committed in coordinator.proceed(state):
             state = committed
@@ -133,6 +133,19 @@ def _write_summary(
     summary = summarize(settings, task=state.task, status=status, events=journal.events(state))
     write_json(folder.summary, summary)
     return summary
+
+
+def _located(settings: Settings) -> Path:
+    """The prepared data of all sites; where each site holds its own, what the run calls them."""
+    if not ENGINES.get(settings.engine).data_here:
+        return Path(settings.dataset)
+    return located(settings)
+
+
+def _task(settings: Settings, data: Path) -> str:
+    """What is learned, as the data say, or else the network."""
+    here = ENGINES.get(settings.engine).data_here
+    return open_prepared(data).task if here else MODELS.get(settings.model).task
 
 
 def _for_task(settings: Settings, squared: bool) -> Settings:
@@ -164,6 +177,7 @@ def _check_revision(current: Settings, new: Settings, path: Path) -> None:
 def _clear(folder: RunFolder, made: bool) -> None:
     for part in (folder.sites, folder.path / "weights"):
         shutil.rmtree(part, ignore_errors=True)
-    folder.config.unlink(missing_ok=True)
+    for file in (folder.config, folder.path / RUN):
+        file.unlink(missing_ok=True)
     if made:
         shutil.rmtree(folder.path, ignore_errors=True)

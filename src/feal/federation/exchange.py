@@ -11,7 +11,7 @@ from feal.federation import messages
 from feal.federation.engines import Engine, Lost
 from feal.federation.progress import Watcher
 from feal.federation.spool import Spool
-from feal.federation.vetting import unexpected, vet
+from feal.federation.vetting import plain_words, unexpected, vet
 
 AnyReply = TypeVar("AnyReply", bound=messages.Reply)
 
@@ -71,7 +71,7 @@ class Exchange:
                 events.append({"event": "left_out", **place, "reason": problem})
                 continue
             assert isinstance(reply, expected)
-            odd = unexpected(reply, request)
+            odd = [plain_words(name) for name in unexpected(reply, request)]
             if odd:
                 events.append({"event": "unexpected", **place, "names": odd})
                 self.say(f"Site {site} sent what nobody asked for, and it is ignored: {', '.join(odd)}.")
@@ -84,12 +84,12 @@ class Exchange:
     ) -> tuple[messages.Reply | None, str]:
         """A reply and what is wrong with it."""
         if isinstance(data, Lost):
-            return None, data.reason
+            return None, plain_words(data.reason)
         try:
             reply = messages.decode_reply(data)
         except FealError:
             return None, f"Site {site} sent a reply that cannot be read."
-        return reply, vet(reply, request, site=site, task=task, classes=classes)
+        return reply, plain_words(vet(reply, request, site=site, task=task, classes=classes))
 
     def _spooled(self, reply: AnyReply, request: messages.Request) -> AnyReply:
         if reply.weights is None:

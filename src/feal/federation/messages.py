@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from feal.data.fitting import Fitting
-from feal.errors import FealError
+from feal.errors import FealError, RefusalError
 from feal.federation.statistics import Counts, Statistics
 from feal.settings import Task
 from feal.tensors import buffers, metadata_of, tensors_digest
@@ -234,4 +234,4 @@ def _message(
 
 
 def _unreadable(error: Exception) -> FealError:
-    return FealError(f"A message could not be read ({type(error).__name__}): are all versions the same?")
+    return RefusalError(f"A message could not be read ({type(error).__name__}): are all versions the same?")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from feal.data import PreparedSet
 from feal.data.stamps import check_once
-from feal.errors import FealError
+from feal.errors import FealError, RefusalError
 from feal.federation import messages
 from feal.federation.admission import check_admission
 from feal.federation.duties import Done, Duties
@@ -56,7 +56,7 @@ class Site:
                 (self.folder / "problem.txt").unlink(missing_ok=True)
                 reply = self._answer(request)
         except FealError as error:
-            reply = self._failure(request, str(error))
+            reply = self._failure(request, str(error), told=isinstance(error, RefusalError))
         except OSError as error:
             reply = self._failure(request, str(from_system(error)))
         except Exception as error:
@@ -72,7 +72,7 @@ class Site:
 
     def _answer(self, request: messages.Request) -> messages.Reply:
         if request.protocol != messages.PROTOCOL:
-            raise FealError(
+            raise RefusalError(
                 f"Site {self.name} speaks protocol {messages.PROTOCOL}, the coordinator {request.protocol}: "
                 "install the same version on both."
             )
@@ -99,16 +99,18 @@ class Site:
 
     def _join(self, request: messages.Join) -> messages.JoinReply:
         if request.version != VERSION:
-            raise FealError(
+            raise RefusalError(
                 f"Site {self.name} runs version {VERSION}, the coordinator {request.version}: "
                 "install the same version on both."
             )
         try:
             settings = Settings.model_validate(request.configuration)
         except ValidationError as error:
-            raise FealError(f"Site {self.name} was sent a configuration it cannot read: {error.title}.") from error
+            raise RefusalError(
+                f"Site {self.name} was sent a configuration it cannot read: {error.title}."
+            ) from error
         if settings.identity() != request.run:
-            raise FealError(f"Site {self.name} was sent a configuration that is not that of run {request.run}.")
+            raise RefusalError(f"Site {self.name} was sent a configuration that is not that of run {request.run}.")
         site = self._data.site(self.name, validation=settings.validation)
         check_once(self._data, self.name)
         if not self._store.admitted():
@@ -173,9 +175,13 @@ class Site:
             fields["weights"] = read_tensors(self.folder / memory.local.name, sha256=memory.local.sha256)
         return messages.REPLIES[request.kind](**fields)
 
-    def _failure(self, request: messages.Request, problem: str, *, trace: str = "") -> messages.Reply:
+    def _failure(
+        self, request: messages.Request, problem: str, *, trace: str = "", told: bool = False
+    ) -> messages.Reply:
         self.problem = problem
         reason = f"Site {self.name} could not answer '{request.kind}': its own problem.txt says why."
+        if told:
+            reason = problem
         try:
             write_text(self.folder / "problem.txt", f"{problem}\n{trace}")
         except FealError:

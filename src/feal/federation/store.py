@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feal.annotation import Answer, Query
-from feal.errors import FealError
+from feal.errors import FealError, RefusalError
 from feal.federation import history
 from feal.federation.history import Record, Standing
 from feal.files import unwritable
@@ -110,7 +110,10 @@ class Store:
         with self._translated():
             row = self._connection.execute("SELECT run, data FROM site").fetchone()
         if row is not None and row[0] != run:
-            raise FealError(f"{self.path} belongs to another run ({row[0]}, not {run}): choose another folder.")
+            raise RefusalError(
+                f"What site {self.path.parent.name} keeps belongs to another run, of another configuration "
+                f"({row[0]}, not {run}): go on with that one's folder, or choose another for this one."
+            )
         if row is not None and row[1] != data:
             raise FealError(
                 f"The prepared data behind {self.path} changed since the run began: put them back, or start anew."

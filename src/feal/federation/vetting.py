@@ -12,6 +12,9 @@ from feal.data.fitting import Fitting
 from feal.federation import messages
 from feal.federation.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
 
+LONGEST_TEXT = 600
+"""Characters of what a site says that are shown."""
+
 
 def vet(reply: messages.Reply, request: messages.Request, *, site: str, task: str, classes: int) -> str:
     """Why a reply cannot be used, in a sentence; empty if it can.
@@ -39,6 +42,16 @@ def vet(reply: messages.Reply, request: messages.Request, *, site: str, task: st
         problem = vet_weights(reply.weights, request.weights)
         return f"Site {site} sent {problem}." if problem else ""
     return ""
+
+
+def plain_words(text: str) -> str:
+    """A site's text as one line that is safe to show: no control characters, and not without end.
+
+    >>> plain_words("Site birch\\n\\x1b[2J is fine")
+    'Site birch [2J is fine'
+    """
+    shown = "".join(character if character.isprintable() else " " for character in text[:LONGEST_TEXT])
+    return " ".join(shown.split()) + ("…" if len(text) > LONGEST_TEXT else "")
 
 
 def vet_weights(weights: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> str:

@@ -58,6 +58,25 @@ def _status(path: Path) -> tuple[str, str]:
     return state, parent
 
 
+def owners(port: int) -> set[int]:
+    """The processes on this machine whose end of a connection has that port."""
+    end = f"0100007F:{port:04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{fields[9]}]" for fields in lines if fields[1] == end}
+    return {
+        int(path.name)
+        for path in Path("/proc").glob("[0-9]*")
+        if sockets & {_target(link) for link in (path / "fd").glob("*")}
+    }
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
+
+
 def strangers(pids: set[int]) -> set[str]:
     """Addresses other than this machine's own loopback at which these processes listen."""
     listening = {}

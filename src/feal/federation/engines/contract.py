@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from feal.registry import Registry
 from feal.settings import Settings
@@ -20,6 +20,9 @@ class Lost:
 
 class Engine(Protocol):
     """What carries requests to sites and replies back, as bytes."""
+
+    data_here: ClassVar[bool] = True
+    """Whether the sites' data lie on this machine."""
 
     def __init__(self, *, data: Path, folder: Path, settings: Settings) -> None: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from feal.files import write_text
 
 Answer = Callable[..., bytes]
 RECORD = "feal"
+PART = "part-"
+PART_BYTES = 2**20
+"""Flower carries a message's records one by one and gives each three minutes: the slowest line must manage one."""
 STANDARD_ERROR = 2
 
 
@@ -31,31 +35,78 @@ class Client:
 
     def __call__(self, message: Message, context: Context) -> Message:
         del context
-        asked = cast(ConfigRecord, message.content[RECORD])
-        name, request = str(asked["site"]), cast(bytes, asked["request"])
-        with _ending_after(cast(float, asked["timeout"])):
-            reply = self._reply(name, request)
-        return Message(RecordDict({RECORD: reply}), reply_to=message)
+        asked = Question.of(message.content)
+        with _ending_after(asked.timeout):
+            reply = self._reply(asked.site, asked.request)
+        return Message(reply, reply_to=message)
 
-    def _reply(self, name: str, request: bytes) -> ConfigRecord:
+    def _reply(self, name: str, request: bytes) -> RecordDict:
         try:
-            return ConfigRecord({"reply": self.answer(name, request, data=self.data, folder=self.folder)})
+            return packed(self.answer(name, request, data=self.data, folder=self.folder))
         except BaseException as error:  # Ray would take a SystemExit for the wish to have no actor any more
             kind = type(error).__name__
             with contextlib.suppress(FealError):
                 write_text(self.folder / name / "problem.txt", f"Site {name} failed with {kind}: {error}\n")
-            return ConfigRecord({"lost": f"Site {name} failed with {kind}: its own problem.txt says why."})
+            return packed(Lost(reason=f"Site {name} failed with {kind}: its own problem.txt says why."))
 
 
-def question(site: str, request: bytes, *, timeout: float | None) -> RecordDict:
-    """What a message to a client holds."""
-    return RecordDict({RECORD: ConfigRecord({"site": site, "request": request, "timeout": timeout or 0.0})})
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a message to a client holds; `run` tells a deployed site which of its folders is meant."""
+
+    site: str
+    request: bytes
+    timeout: float = 0.0
+    """Seconds that the answer may take; 0 is for ever."""
+    run: str = ""
+
+    def packed(self) -> RecordDict:
+        """As Flower carries it."""
+        # Flower gives a whole number back as one, and who waits wants seconds.
+        asked = ConfigRecord({"site": self.site, "run": self.run, "timeout": float(self.timeout)})
+        return _records(asked, self.request)
+
+    @staticmethod
+    def of(content: RecordDict) -> Question:
+        """What a message held."""
+        asked = cast(ConfigRecord, content[RECORD])
+        return Question(
+            site=str(asked["site"]),
+            run=str(asked["run"]),
+            timeout=cast(float, asked["timeout"]),
+            request=_joined(content),
+        )
+
+
+def packed(reply: bytes | Lost) -> RecordDict:
+    """What a client's message holds."""
+    if isinstance(reply, Lost):
+        return _records(ConfigRecord({"lost": reply.reason}), b"")
+    return _records(ConfigRecord(), reply)
 
 
 def unpacked(content: RecordDict) -> bytes | Lost:
     """What a client's message held."""
     reply = cast(ConfigRecord, content[RECORD])
-    return cast(bytes, reply["reply"]) if "reply" in reply else Lost(reason=str(reply["lost"]))
+    return Lost(reason=str(reply["lost"])) if "lost" in reply else _joined(content)
+
+
+def _records(head: ConfigRecord, content: bytes) -> RecordDict:
+    """A message's records: its head, and the content in pieces that any line can carry.
+
+    Each of them is like no other: Flower keeps what is alike once, and lets go of it with the first message.
+    """
+    head["mark"] = mark = secrets.token_hex(8)
+    records = RecordDict({RECORD: head})
+    for number, start in enumerate(range(0, len(content), PART_BYTES)):
+        piece = content[start : start + PART_BYTES]
+        records[f"{PART}{number:06}"] = ConfigRecord({"mark": mark, "number": number, "content": piece})
+    return records
+
+
+def _joined(content: RecordDict) -> bytes:
+    names = sorted(name for name in content if name.startswith(PART))
+    return b"".join(cast(bytes, cast(ConfigRecord, content[name])["content"]) for name in names)
 
 
 @contextmanager

@@ -122,9 +122,9 @@ class FlowerSimulation(Engine):
             )
 
     def _send(self, runtime: Runtime, flight: Flight) -> None:
-        from feal.federation.engines.flower_client import question
+        from feal.federation.engines.flower_client import Question
 
-        content = question(flight.site, flight.request, timeout=flight.timeout)
+        content = Question(site=flight.site, request=flight.request, timeout=flight.timeout or 0.0).packed()
         self._flying[runtime.push(self._names.index(flight.site), content)] = flight
 
     def _landed(self, runtime: Runtime) -> list[tuple[str, bytes | Lost]]:

@@ -1,0 +1,91 @@
+"""What takes on a task of Flower's and keeps it, at the coordinator and at a site."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import httpx
+from flwr.app import Message
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError, inflate_object_from_contents
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+from flwr.supercore.retry import RetryInvoker, constant
+from flwr.supercore.runtime import RuntimeHttpClient
+
+SIGNED = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+"""Calls that a task is claimed by; whoever makes them must know the secret."""
+
+
+class Arrival:
+    """A message that was announced and whose parts come by and by.
+
+    Flower's own way waits for them, for hours if need be; here whoever asks can do something else meanwhile.
+    """
+
+    def __init__(self, client: RuntimeHttpClient, tree: ObjectTree, *, node: Node, run: int) -> None:
+        self._client = client
+        self._tree = tree
+        self._node = node
+        self._run = run
+        self._pull = make_pull_object_fn_protobuf(client.PullObject, node, run)
+        self._missing = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
+        self._parts: dict[str, bytes] = {}
+
+    def message(self) -> Message | None:
+        """The message, once it is whole.
+
+        Raises:
+            ObjectPullError: it never will be.
+        """
+        try:
+            while self._missing:
+                self._parts[self._missing[-1]] = self._pull(self._missing[-1])
+                self._missing.pop()
+        except ObjectUnavailableError:
+            return None
+        number = self._tree.object_id
+        confirmed = ConfirmMessageReceivedRequest(node=self._node, run_id=self._run, message_object_id=number)
+        self._client.ConfirmMessageReceived(confirmed)
+        message = cast(Message, inflate_object_from_contents(number, self._parts))
+        message.metadata.__dict__["_message_id"] = number  # a message is not sent with its own number
+        return message
+
+
+def claimant(secret: str) -> list[ProtobufClientInterceptor]:
+    """What makes calls those of one who may claim tasks."""
+    return [
+        RuntimeVersionHttpInterceptor(component_name="SuperExec"),
+        SuperExecAuthHttpInterceptor(master_secret=secret.encode(), protected_methods=SIGNED),
+    ]
+
+
+def once_more() -> RetryInvoker:
+    """What makes a call again whose connection the server had just closed, having heard nothing for a while."""
+    return RetryInvoker(
+        wait_gen_factory=lambda: constant(0.1),
+        recoverable_exceptions=httpx.RemoteProtocolError,
+        max_tries=3,
+        max_time=None,
+        jitter=None,
+    )
+
+
+def keep_alive(client: RuntimeHttpClient) -> HeartbeatSender:
+    """Say from time to time, in the background, that a claimed task is being worked on."""
+
+    def beat() -> bool:
+        try:
+            client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+        except httpx.HTTPError:
+            return False
+        return True
+
+    sender = HeartbeatSender(beat)
+    sender.start()
+    return sender

@@ -1,0 +1,146 @@
+"""A SuperNode that cannot stay with the coordinator ends, and says why in words that are understood."""
+
+import datetime
+import ipaddress
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from feal.deployment.places import SiteSettings
+from feal.deployment.refusals import refusal
+from tests.federation.engines.consortium import free_port
+
+NOW = datetime.datetime.now(datetime.UTC)
+DAY = datetime.timedelta(days=1)
+YESTERDAY, TOMORROW = (NOW - 2 * DAY, NOW - DAY), (NOW + DAY, NOW + 2 * DAY)
+TODAY = (NOW - DAY, NOW + DAY)
+
+
+def _pem(path: Path, *parts: x509.Certificate | ec.EllipticCurvePrivateKey) -> Path:
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    texts = [
+        part.public_bytes(form[0]) if isinstance(part, x509.Certificate) else part.private_bytes(*form)
+        for part in parts
+    ]
+    path.write_bytes(b"".join(texts))
+    return path
+
+
+class Coordinator:
+    """A server whose certificate is its own affair, and which accepts nobody's signature."""
+
+    def __init__(self, folder: Path, *, host: str, dates: tuple[datetime.datetime, datetime.datetime]) -> None:
+        self._key = ec.generate_private_key(ec.SECP384R1())
+        root = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "consortium")])
+        own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
+        authority = self._certificate(root, root, TODAY, x509.BasicConstraints(ca=True, path_length=None))
+        named = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
+        server = self._certificate(own, root, dates, named)
+        self.authority = _pem(folder / "authority.crt", authority)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(_pem(folder / "server.pem", server, self._key))
+        self._server = HTTPServer(("127.0.0.1", 0), _Refusing)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+
+    def _certificate(
+        self,
+        subject: x509.Name,
+        issuer: x509.Name,
+        dates: tuple[datetime.datetime, datetime.datetime],
+        extension: x509.ExtensionType,
+    ) -> x509.Certificate:
+        builder = x509.CertificateBuilder(issuer, subject, self._key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(dates[0]).not_valid_after(dates[1])
+        return builder.add_extension(extension, critical=False).sign(self._key, hashes.SHA256())
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def coordinator(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Coordinator]:
+    server = Coordinator(tmp_path, **request.param)
+    yield server
+    server.close()
+
+
+def _last_words(coordinator: Coordinator, folder: Path) -> str:
+    """What a SuperNode says that ended by itself."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", folder / "key"], check=True)
+    words = ["--superlink", coordinator.address, "--host", "127.0.0.1", "--port", str(free_port())]
+    words += ["--isolation", "process", "--root-certificates", str(coordinator.authority)]
+    words += ["--auth-supernode-private-key", str(folder / "key")]
+    done = subprocess.run(
+        [sys.executable, "-m", "feal.deployment.supernode", str(os.getpid()), *words],
+        env={**os.environ, "FLWR_HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(
+    ("coordinator", "said", "final"),
+    [
+        ({"host": "127.0.0.1", "dates": YESTERDAY}, "has expired: it must be renewed there", False),
+        ({"host": "127.0.0.1", "dates": TOMORROW}, "is not valid yet: is this machine's clock right?", False),
+        ({"host": "192.0.2.1", "dates": TODAY}, "does not name 127.0.0.1: dial a name that it has", True),
+        (
+            {"host": "127.0.0.1", "dates": TODAY},
+            "refuses what this site signs: are the clocks of both right?",
+            False,
+        ),
+    ],
+    ids=["expired", "too early", "another name", "signature refused"],
+    indirect=["coordinator"],
+)
+def test_a_refusal_is_understood(coordinator: Coordinator, said: str, final: bool, tmp_path: Path) -> None:
+    told = refusal(_last_words(coordinator, tmp_path), SiteSettings(name="alder", coordinator=coordinator.address))
+    assert told is not None
+    assert said in told.sentence
+    assert told.final is final
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("coordinator", [{"host": "127.0.0.1", "dates": TODAY}], indirect=True)
+def test_a_supernode_that_fails_ends(coordinator: Coordinator, tmp_path: Path) -> None:
+    coordinator.authority.write_text("no certificate")
+    assert "does not contain a certificate" in _last_words(coordinator, tmp_path)
+
+
+def test_what_openssl_says_of_another_authority_or_of_no_tls() -> None:
+    site = SiteSettings(name="alder", coordinator="hub.example.org:9092")
+    other = refusal("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", site)
+    assert other is not None
+    assert "hub.example.org:9092 has no certificate of authority.crt: get that file" in other.sentence
+    plain = refusal("[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)", site)
+    assert plain is not None
+    assert plain.final
+    assert refusal("Connection attempt failed, retrying in 2.00 seconds", site) is None
