@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,13 @@ def tune(jobs: Jobs, out: Path) -> None:
 
 
 def finished_curves(jobs: Jobs, out: Path) -> list[Curve]:
-    """The curves of finished runs; an unfinished one would bend its arm's mean."""
-    curves = [read_curve(job.folder, arm=arm.name) for arm, group in jobs.items() for job in group if job.finished]
+    """The curves of finished runs, as far as this study goes; an unfinished one would bend its arm's mean."""
+    curves = [
+        _cut(read_curve(job.folder, arm=arm.name), job.settings.rounds)
+        for arm, group in jobs.items()
+        for job in group
+        if job.finished
+    ]
     if not curves:
         raise FealError(f"{out} holds no finished run of these: repeat the command without --only-tables.")
     return curves
@@ -117,6 +123,11 @@ def study(options: argparse.Namespace) -> int:
         print(f"{folder} is broken: {problem}", file=sys.stderr)
     (tune if options.tune else compare)(jobs, options.out)
     return 1 if problems else 0
+
+
+def _cut(curve: Curve, rounds: int) -> Curve:
+    """Its first rounds: a run that was extended is still finished for a shorter study."""
+    return replace(curve, points=curve.points[:rounds])
 
 
 def _chosen(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:

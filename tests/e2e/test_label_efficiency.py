@@ -78,6 +78,11 @@ def test_a_study_from_beginning_to_end(tmp_path: Path) -> None:
     assert times(tmp_path) == before
     assert tables(tmp_path) == written
 
+    one_round = [word for word in TINY if not word.startswith("rounds")]
+    shorter = study(tmp_path, *one_round, "rounds=1", *ARMS, "--seeds", "2", "--only-tables")
+    assert shorter.returncode == 0, shorter.stderr
+    assert read(tmp_path / "points.csv") == points
+
     other = study(tmp_path, *TINY, *ARMS, "--seeds", "2", "budget=6")
     assert other.returncode == 2
     assert "holds a run with other settings" in other.stderr
