@@ -15,8 +15,9 @@ from tests.command import Command
 
 pytest.register_assert_rewrite("feal.testing")
 
-# A shell's background jobs ignore SIGINT, and so would every process that a test starts.
+# A shell's background jobs ignore SIGINT, those of nohup SIGHUP, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
