@@ -49,11 +49,11 @@ def write_prepared(
         change(images, labels)
         images.flush()
         labels.flush()
-        _note_checksums(root, name)
+        note_checksums(root, name)
     return root
 
 
-def _note_checksums(root: Path, site: str) -> None:
+def note_checksums(root: Path, site: str) -> None:
     """Make the set one that was prepared so, by whatever program, rather than one that was altered later."""
     manifest = json.loads((root / "manifest.json").read_text())
     checksums = manifest["sites"][site]["checksums"]

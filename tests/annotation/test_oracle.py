@@ -10,7 +10,7 @@ from feal.config import load
 from feal.data import open_prepared, open_truth
 from feal.errors import FealError
 from feal.experiment import start
-from tests.prepared import write_prepared
+from tests.prepared import note_checksums, write_prepared
 from tests.runs import differences, fingerprint, labels
 
 
@@ -59,6 +59,7 @@ def test_labels_never_asked_for_change_nothing(tmp_path: Path, strategy: str) ->
         rows = site.rows(unasked)
         truth[rows] = (truth[rows] + 1) % 3
         truth.flush()
+        note_checksums(data, name)
         hidden += len(unasked)
     assert hidden > 20
     second = start(settings, out=tmp_path / "second").folder
@@ -78,5 +79,6 @@ def test_a_label_that_is_asked_for_changes_the_run(tmp_path: Path) -> None:
     row = open_prepared(data).site("alder").rows([sample])[0]
     truth[row] = (truth[row] + 1) % 3
     truth.flush()
+    note_checksums(data, "alder")
     second = start(settings, out=tmp_path / "second").folder
     assert "weights/round-001.safetensors" in differences(fingerprint(first), fingerprint(second))
