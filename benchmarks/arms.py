@@ -60,7 +60,7 @@ LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
     "fed-isic": {
         "plain": {"training.lr": 1e-1, "training.weight_decay": 1e-2, "counts": "site"},
         "evidential": {"training.lr": 1e-2, "training.weight_decay": 1e-3, "counts": "site"},
-        "balanced": {"training.lr": 3e-2, "training.weight_decay": 3e-2, "counts": "global"},
+        "balanced": {"training.lr": 1e-2, "training.weight_decay": 3e-1, "counts": "global"},
     },
     "fed-polyp": {
         "plain": {"training.lr": 6e-3},
@@ -71,11 +71,12 @@ LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
 
 WEIGHTS = ("prior", "inverse")
 RATES = (1e-2, 3e-2, 1e-1)
+MASK_RATES = (7e-4, 2e-3, 6e-3, 2e-2)
 # Dice takes no class weights.
 _MASKS: dict[Loss, dict[str, Sequence[Any]]] = {
-    "plain": {"training.lr": (7e-4, 2e-3, 6e-3)},
-    "evidential": {"training.lr": (7e-4, 2e-3, 6e-3, 2e-2)},
-    "balanced": {"training.lr": (7e-4, 2e-3, 6e-3)},
+    "plain": {"training.lr": MASK_RATES},
+    "evidential": {"training.lr": MASK_RATES},
+    "balanced": {"training.lr": MASK_RATES},
 }
 # What --tune tries.
 GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
@@ -86,9 +87,17 @@ GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
     },
     "synthetic-polyps": _MASKS,
     "fed-isic": {
-        "plain": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-2, 3e-2), "counts": ("site",)},
-        "evidential": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-3, 1e-2), "counts": ("site",)},
-        "balanced": {"training.lr": RATES, "training.weight_decay": (0.0, 1e-2, 3e-2), "counts": ("global",)},
+        "plain": {"training.lr": (*RATES, 3e-1), "training.weight_decay": (0.0, 1e-2, 3e-2), "counts": ("site",)},
+        "evidential": {
+            "training.lr": (3e-3, *RATES),
+            "training.weight_decay": (0.0, 1e-3, 1e-2),
+            "counts": ("site",),
+        },
+        "balanced": {
+            "training.lr": (3e-3, *RATES),
+            "training.weight_decay": (0.0, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
+            "counts": ("global",),
+        },
     },
     "fed-polyp": _MASKS,
 }
