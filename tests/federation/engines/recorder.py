@@ -1,20 +1,26 @@
 """A man in the middle who holds the server's key: he sees what sites and coordinator say in the clear."""
 
+import asyncio
 import contextlib
-import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import TypeVar
 
 CHUNK = 2**16
+PATIENCE = 5.0
 
+T = TypeVar("T")
 Interfere = Callable[[str, bytes, int], bool]
 """Is told which way what goes, and the port of the site's end; true has the connection cut in its place."""
 
 
 class Recorder:
-    """Passes connections on to a TLS server and keeps what goes each way: `up` to the server, `down` from it."""
+    """Passes connections on to a TLS server and keeps what goes each way: `up` to the server, `down` from it.
+
+    One thread does it all: two that read and write the same TLS connection bring OpenSSL down.
+    """
 
     def __init__(self, *, target: int, certificates: Path, keep: bool = True) -> None:
         self.up, self.down = bytearray(), bytearray()
@@ -22,62 +28,80 @@ class Recorder:
         self.interfere: Interfere = lambda way, data, port: False
         self._keep = keep
         self._target = target
-        self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._server.load_cert_chain(certificates / "server.crt", certificates / "server.key")
         self._client = ssl.create_default_context(cafile=str(certificates / "authority.crt"))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+        self._connections: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._listener = self._done(asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=server))
+        self.port = self._listener.sockets[0].getsockname()[1]
 
     def close(self) -> None:
         """Let go of all connections."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        if self._loop.is_closed():
+            return
+        self._done(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _done(self, work: Coroutine[object, object, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _end(self) -> None:
         self._listener.close()
-        for connection in list(self._open):
-            _cut(connection)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.sleep(0.1)  # transports that were let go are closed at the loop's next turns
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                raw, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(raw,), daemon=True).start()
-
-    def _serve(self, raw: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            port = raw.getpeername()[1]
-            here = self._server.wrap_socket(raw, server_side=True)
-            try:
-                there = self._client.wrap_socket(
-                    socket.create_connection(("127.0.0.1", self._target)), server_hostname="127.0.0.1"
-                )
-            except OSError:
-                here.close()  # the coordinator is away
-                return
-            self._open |= {here, there}
-            threading.Thread(target=self._pass_on, args=(here, there, "up", port), daemon=True).start()
-            self._pass_on(there, here, "down", port)
-
-    def _pass_on(self, source: ssl.SSLSocket, sink: ssl.SSLSocket, way: str, port: int) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.current_task()
+        assert connection is not None
+        self._connections.add(connection)
         try:
-            while (data := source.recv(CHUNK)) and not self.interfere(way, data, port):
-                with self._lock:
-                    self.counts[way] += len(data)
-                    if self._keep:
-                        (self.up if way == "up" else self.down).extend(data)
-                sink.sendall(data)
-        except (OSError, ValueError):
-            pass
+            with contextlib.suppress(OSError):  # the coordinator is away
+                await self._connect(reader, writer)
+        except asyncio.CancelledError:
+            pass  # as `close` wants it
         finally:
-            for connection in (source, sink):
-                _cut(connection)
-                self._open.discard(connection)
+            writer.transport.abort()
+            self._connections.discard(connection)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        port = writer.get_extra_info("peername")[1]
+        from_server, to_server = await asyncio.open_connection(
+            "127.0.0.1", self._target, ssl=self._client, server_hostname="127.0.0.1"
+        )
+        ways = {
+            asyncio.ensure_future(self._pass_on(reader, to_server, "up", port)),
+            asyncio.ensure_future(self._pass_on(from_server, writer, "down", port)),
+        }
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for end in (writer, to_server):
+                await _sent(end)
+        finally:
+            for way in ways:
+                way.cancel()
+            to_server.transport.abort()
+
+    async def _pass_on(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: str, port: int
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while (data := await source.read(CHUNK)) and not self.interfere(way, data, port):
+                self.counts[way] += len(data)
+                if self._keep:
+                    (self.up if way == "up" else self.down).extend(data)
+                sink.write(data)
+                await sink.drain()
 
 
-def _cut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)  # whoever waits in another thread for what comes notices
-    with contextlib.suppress(OSError):
-        connection.close()
+async def _sent(end: asyncio.StreamWriter) -> None:
+    """Close a connection once what was written has gone."""
+    end.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        await asyncio.wait_for(end.wait_closed(), PATIENCE)
