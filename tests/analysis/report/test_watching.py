@@ -3,13 +3,14 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from feal.analysis.report.watching import Follower, serve
+from feal.analysis.runs import Reading, read_runs
 from feal.errors import FealError
 from tests.copies import copied, cut
 from tests.runs import tiny
@@ -89,6 +90,31 @@ def test_an_empty_folder_fills_a_run_goes_on_and_the_folder_vanishes(finished: P
         shutil.rmtree(place)
         _until(lambda: "is gone" in json.loads(_get(port, "/progress.json")[1])["where"])
         assert _contents(port) == found
+
+
+def test_what_changes_while_it_is_read_is_read_again(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "runs"
+    run, aside = copied(finished, place / "run"), tmp_path / "aside"
+    unfinished = cut(copied(finished, tmp_path / "unfinished"), rounds=1)
+
+    def changed_before_it_is_read(places: Sequence[Path]) -> Reading:
+        if not aside.exists():
+            run.rename(aside)
+            unfinished.rename(run)
+        return read_runs(places)
+
+    # Long enough for the change to be undone between two looks: only what was read tells that there was one.
+    monkeypatch.setattr("feal.analysis.report.watching.LOOK_EVERY", 0.5)
+    monkeypatch.setattr("feal.analysis.report.watching.read_runs", changed_before_it_is_read)
+    with _served(place) as port:
+        _until(lambda: "no run is finished" in str(_contents(port)["html"]))
+        run.rename(unfinished)
+        shutil.copytree(aside, run)
+        _until(
+            lambda: bool(_contents(port)["figures"]) and "no run is finished" not in str(_contents(port)["html"])
+        )
 
 
 def test_runs_that_do_not_fit_are_told_and_what_was_there_stays(finished: Path, tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ class Follower:
         if problem:
             version, made = f"{seen.version} {problem}", replace(made, notices=(problem,))
             self._not_before = time.monotonic() + RETRY_AFTER
-        self._built = "" if problem else seen.version
+        # What changed while it was read is neither the old state nor surely the new one: it is read again.
+        whole = not problem and progress(self._place).version == seen.version
+        self._built = seen.version if whole else ""
         with self._lock:
             self._version, self._contents = version, made
 
