@@ -17,6 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# What a run imports when it gets there, every child would import anew: seconds, hundreds of times.
+import monai.networks.nets  # noqa: F401
+import torch._dynamo  # noqa: F401
+
 import feal
 from feal import files
 from feal.data import locate
