@@ -36,20 +36,25 @@ TOGETHER = {
         "tests/federation/engines/test_flower_deployment.py",
         "tests/federation/engines/test_flower_faults.py",
     ),
-    # Their tests share data or runs that take seconds to make.
+    # Their files share data or runs that take seconds to make.
     "synthetic": ("tests/data/synthetic/",),
-    "mistakes": ("tests/e2e/test_mistakes.py",),
-    "networks": ("tests/federation/test_networks.py",),
     "inference": ("tests/inference/",),
+    "figures": ("tests/analysis/figures/",),
+    "report": ("tests/analysis/report/",),
 }
 """Files and folders whose tests go to one process."""
 
+APART = ("tests/e2e/test_killing.py",)
+"""Files whose tests take a minute each and share nothing: any of them to any process."""
+
 
 class Together(LoadScopeScheduling):
-    """Any test to any process, but those that belong `TOGETHER` to the same."""
+    """A file's tests share what they make, so they go to one process, in their order."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((name for name, paths in TOGETHER.items() if nodeid.startswith(paths)), nodeid)
+        file = nodeid.partition("::")[0]
+        alone = nodeid if file in APART else file
+        return next((name for name, paths in TOGETHER.items() if nodeid.startswith(paths)), alone)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:

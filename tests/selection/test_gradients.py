@@ -14,6 +14,9 @@ from feal.selection.layer_gradients import covered_layers
 
 SIZE = 32
 NETWORKS = {"tiny-cnn": "classification", "efficientnet-b0": "classification", "unet": "segmentation"}
+every_network = pytest.mark.parametrize(
+    "name", ["tiny-cnn", pytest.param("efficientnet-b0", marks=pytest.mark.slow), "unet"]
+)
 
 
 def softmax(logits: torch.Tensor) -> torch.Tensor:
@@ -55,7 +58,7 @@ def by_backward(model: Network, images: torch.Tensor, probability: Callable, par
 
 
 @pytest.mark.parametrize("loss", PROBABILITIES)
-@pytest.mark.parametrize("name", NETWORKS)
+@every_network
 def test_all_parameters_against_one_backward_a_sample(name: str, loss: str) -> None:
     model, images = network(name), pictures(4)
     expected = by_backward(model, images, PROBABILITIES[loss], list(model.parameters()))
@@ -67,7 +70,7 @@ def test_all_parameters_against_one_backward_a_sample(name: str, loss: str) -> N
 
 
 @pytest.mark.parametrize("loss", PROBABILITIES)
-@pytest.mark.parametrize("name", NETWORKS)
+@every_network
 def test_the_head_is_its_part_of_the_full_gradient(name: str, loss: str) -> None:
     model, images = network(name), pictures(4)
     expected = by_backward(model, images, PROBABILITIES[loss], list(model.head.parameters()))
@@ -88,7 +91,7 @@ def test_the_heads_closed_form_for_softmax() -> None:
         torch.testing.assert_close(head_gradient_norms(model.head, output, softmax), expected)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_network
 @pytest.mark.parametrize("images_at_a_time", [1, 2, 3])
 def test_chunks_do_not_matter(name: str, images_at_a_time: int) -> None:
     model, images = network(name), pictures(5)
@@ -96,14 +99,14 @@ def test_chunks_do_not_matter(name: str, images_at_a_time: int) -> None:
     torch.testing.assert_close(chunked, gradient_norms(model, images, softmax), rtol=1e-10, atol=0)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_network
 def test_float32_agrees_with_float64(name: str) -> None:
     model, images = network(name), pictures(3)
     exact = gradient_norms(model, images, softmax)
     torch.testing.assert_close(gradient_norms(model.float(), images.float(), softmax), exact, rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_network
 @pytest.mark.parametrize("frozen", [False, True])
 def test_nothing_is_left_on_the_network(name: str, frozen: bool) -> None:
     model, images = network(name), pictures(2)
@@ -131,7 +134,7 @@ def test_hooks_go_when_the_network_fails() -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_network
 @pytest.mark.parametrize("probability", [softmax, lambda z: expected_probability(concentration(z))])
 def test_networks_of_zeros_and_constant_images_give_finite_scores(name: str, probability: Callable) -> None:
     model = network(name)
@@ -173,7 +176,7 @@ def test_a_spoiled_image_spoils_its_own_score_only() -> None:
         assert torch.isnan(gradient_norms(network(name), images, softmax)).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_network
 def test_no_images(name: str) -> None:
     assert gradient_norms(network(name), pictures(0), softmax).shape == (0,)
 

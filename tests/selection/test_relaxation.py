@@ -119,6 +119,7 @@ def in_pieces(block: int, chunk: int) -> Iterator[None]:
 # Against the reference
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(
     kind=st.sampled_from(KINDS),
