@@ -85,6 +85,20 @@ def test_a_key_of_another_certificate_or_open_to_others(hub: CoordinatorPlace) -
         server_files(hub)
 
 
+def test_a_key_with_a_passphrase_is_told_without_asking_for_it(hub: CoordinatorPlace) -> None:
+    key = hub.folder / hub.settings.key
+    _do("openssl", "ec", "-in", key, "-aes256", "-passout", "pass:secret", "-out", key.with_name("locked"))
+    key.with_name("locked").replace(key)
+    key.chmod(0o600)
+    with pytest.raises(FealError, match="cannot be used together .* the key without passphrase"):
+        server_files(hub)
+
+
+def test_a_host_that_no_certificate_can_name(kit: Path) -> None:
+    with pytest.raises(FealError, match="'x{70}' is no name of a machine"):
+        server_files(coordinator_place(kit / "coordinator", {"host": "x" * 70}))
+
+
 def test_a_sites_key_must_be_one_and_its_own(alder: SitePlace) -> None:
     key = alder.folder / "node.key"
     key.chmod(0o644)

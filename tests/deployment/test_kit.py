@@ -99,3 +99,14 @@ def test_the_command_says_what_is_next_and_refuses_what_cannot_be(command: Comma
         assert "is no name of a site" in told.err
         assert told.err.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_the_folder_one_is_in_is_left_alone(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (".", str(tmp_path)):
+        ended = command("deploy", "init", folder, "--address", "hub.example.org:9092", "--site", "alder")
+        assert ended.code == 2
+        assert ended.err.strip() == "Error: The folder that you are in cannot be it: name a new folder."
+    assert list(tmp_path.iterdir()) == []

@@ -33,6 +33,10 @@ def test_settings_of_the_command_line_come_before_the_files(tmp_path: Path) -> N
         ("ports: 1\n", "'ports' is not valid"),
         ("- 1\n", "holds no settings"),
         ("{\n", "is no YAML file"),
+        ("state: 2024-13-45\n", "is no YAML file"),
+        ("[" * 5000, "is no YAML file"),
+        ("host: ''\n", "is no address"),
+        ("host: .hub\n", "is no address"),
         ("sites: {../alder: x.pub}\n", "'../alder' is no name of a site"),
     ],
 )

@@ -80,13 +80,18 @@ def _rehearse(authority: Path, certificate: Path, key: Path, *, host: str) -> No
     """Do what a run on this machine will do as it connects, without a connection."""
     offering = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        offering.load_cert_chain(certificate, key)
+        # Without an answer of ours OpenSSL would ask the terminal for a passphrase, and wait.
+        offering.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError) as error:
         raise FealError(
-            f"{certificate} and {key.name} cannot be used together ({_why(error)}): make both anew."
+            f"{certificate} and {key.name} cannot be used together ({_why(error)}): "
+            "make both anew, and the key without passphrase."
         ) from error
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = _trusting(authority).wrap_bio(to_client, to_server, server_hostname=host)
+    try:
+        client = _trusting(authority).wrap_bio(to_client, to_server, server_hostname=host)
+    except ValueError as error:
+        raise FealError(f"{host!r} is no name of a machine: give another --host.") from error
     server = offering.wrap_bio(to_server, to_client, server_side=True)
     try:
         for end in (client, server, client, server):

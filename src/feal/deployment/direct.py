@@ -6,8 +6,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from feal.deployment.addresses import is_loopback
+
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 EXCEPTIONS = "no_proxy"
+
+
+def own_hosts(host: str) -> tuple[str, ...]:
+    """Names of this machine, with that by which a host is reached if it is this machine.
+
+    >>> own_hosts("127.0.0.2")
+    ('127.0.0.1', '::1', 'localhost', '127.0.0.2')
+    >>> own_hosts("hub.example.org") == LOOPBACK
+    True
+    """
+    return (*LOOPBACK, host) if is_loopback(host) and host not in LOOPBACK else LOOPBACK
 
 
 def direct(*hosts: str) -> dict[str, str]:

@@ -26,9 +26,18 @@ test ! -e server.crt || {{
     echo "There is a certificate already: remove server.crt and server.key to make another." >&2
     exit 2
 }}
+cat > authority.cnf <<END
+[req]
+distinguished_name=subject
+x509_extensions=authority
+[subject]
+[authority]
+basicConstraints=critical,CA:TRUE
+keyUsage=critical,keyCertSign
+subjectKeyIdentifier=hash
+END
 test -e authority.crt || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -days 3650 \\
-    -subj "/CN=consortium" -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign \\
-    -keyout authority.key -out authority.crt
+    -subj "/CN=consortium" -config authority.cnf -keyout authority.key -out authority.crt
 test -e authority.key || {{ echo "authority.key is not here: put it back to sign a certificate." >&2; exit 2; }}
 openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -subj "/CN=coordinator" \\
     -keyout server.key -out server.csr
@@ -41,7 +50,7 @@ authorityKeyIdentifier=keyid
 END
 openssl x509 -req -in server.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 825 \\
     -extfile server.ext -out server.crt
-rm server.csr server.ext
+rm authority.cnf server.csr server.ext
 echo "Send certificates/authority.crt to every site."
 """
 KEY = """#!/bin/sh
@@ -117,6 +126,9 @@ def write_kit(folder: Path, *, address: str, sites: Sequence[str]) -> None:
     address = joined_address(host, port)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FealError(f"{folder} holds something already: name a new folder.")
+    if folder.absolute() == Path.cwd():
+        # It gets its name only when it is whole, and a shell would be left in the one that was there before.
+        raise FealError("The folder that you are in cannot be it: name a new folder.")
     with whole_folder(folder) as new:
         coordinator = new / "coordinator"
         keys = {name: f"keys/{name}.pub" for name in sorted(sites)}

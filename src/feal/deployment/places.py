@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from feal.data.manifest import is_name
-from feal.deployment.addresses import PORT, host_and_port
+from feal.deployment.addresses import PORT, host_and_port, joined_address
 from feal.deployment.secrecy import new_secret, private_folder, read_secret
 from feal.errors import FealError
 from feal.files import from_system, holder, read_json
@@ -144,6 +144,7 @@ def coordinator_place(folder: Path, changes: Mapping[str, object] | None = None)
     settings = _read(folder / COORDINATOR, CoordinatorSettings, changes or {})
     for name in settings.sites:
         _check_name(name, folder / COORDINATOR)
+    host_and_port(joined_address(settings.host, settings.port))
     return CoordinatorPlace(folder=folder.absolute(), settings=settings)
 
 
@@ -166,7 +167,7 @@ def _read(path: Path, kind: type[AnySettings], changes: Mapping[str, object]) ->
         raise FealError(f"{path} is missing: write it with `feal deploy init`, or give its folder.") from None
     except OSError as error:
         raise from_system(error) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FealError(f"{path} is no YAML file: put it back from `feal deploy init`.") from error
     if not isinstance(content, dict):
         raise FealError(f"{path} holds no settings: put it back from `feal deploy init`.")

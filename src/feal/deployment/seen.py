@@ -11,6 +11,9 @@ from typing import Any
 from feal.errors import FealError
 from feal.files import read_json, write_json
 
+LONGEST_VERSION, LONGEST_PROBLEM = 100, 600
+"""Characters that are kept of what a site says."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Heard:
@@ -39,12 +42,23 @@ class Seen:
     def told(self, site: str, content: Mapping[str, Any], *, message: str, round: int, step: int) -> Seen:
         """With a reply's fields, or with the `problem` that there is none."""
         before = self.sites.get(site, Heard())
-        known = {name: content[name] for name in ("version", "labelled", "pending") if name in content}
-        heard = replace(before, **known, message=message, round=round, step=step)
-        problem = str(content.get("problem") or content.get("reason") or "")
+        heard = replace(before, **_known(content), message=message, round=round, step=step)
+        problem = str(content.get("problem") or content.get("reason") or "")[:LONGEST_PROBLEM]
         if "problem" not in content:
             heard = replace(heard, at=datetime.now(UTC).isoformat(timespec="seconds"))
         return replace(self, sites={**self.sites, site: replace(heard, problem=problem)})
+
+
+def _known(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reply tells of its site: nobody has vetted it yet, and one that failed tells nothing."""
+    if content.get("status", "ok") != "ok":
+        return {}
+    version = content.get("version")
+    counts = {name: content.get(name) for name in ("labelled", "pending")}
+    return {
+        **({"version": version[:LONGEST_VERSION]} if isinstance(version, str) else {}),
+        **{name: count for name, count in counts.items() if type(count) is int},
+    }
 
 
 def read_seen(path: Path) -> Seen | None:

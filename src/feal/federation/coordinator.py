@@ -124,7 +124,9 @@ class Coordinator:
         return self._journal.commit(replace(state, stage="close", log_bytes=state.round_bytes))
 
     def _admit(self, sites: Sequence[str], state: State | None, *, wanted: int) -> None:
-        request = messages.Join(run=self._run, configuration=self._settings.dump(), version=VERSION)
+        # Where the coordinator's folder is, is no site's business.
+        told = {name: value for name, value in self._settings.dump().items() if name != "deployment"}
+        request = messages.Join(run=self._run, configuration=told, version=VERSION)
         replies = self._exchange.ask(request, sites, messages.JoinReply, doing="joining")
         self._unlogged += replies.events
         fitting: dict[str, messages.JoinReply] = {}

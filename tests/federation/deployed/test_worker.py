@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import (
@@ -42,6 +42,13 @@ class Echo:
         return answer
 
 
+class Foreign:
+    """What another program might send."""
+
+    def packed(self) -> RecordDict:
+        return RecordDict({"theirs": ConfigRecord({"site": "alder"})})
+
+
 class SuperNode:
     """Flower's own, but for the connection to a SuperLink: that is played by the test."""
 
@@ -56,7 +63,7 @@ class SuperNode:
         self._thread.start()
         until(lambda: self._server.started, "the SuperNode's start")
 
-    def receives(self, question: Question, *, run: int, cut_off: bool = False) -> int | None:
+    def receives(self, question: Question | Foreign, *, run: int, cut_off: bool = False) -> int | None:
         """Have a message come, which the run's end may cut off once it has been announced."""
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, 1, 1
         message = Message(question.packed(), dst_node_id=NODE, message_type=QUERY, ttl=YEAR)
@@ -137,6 +144,15 @@ def test_a_message_that_the_supernode_gave_up_half_way_holds_nothing_up(node: Su
     assert (first.metadata.run_id, reply.metadata.run_id) == (3, 4)
     time.sleep(0.5)
     assert node.replies() == [], "an answer in the name of the one that was cut off would be sent for the next"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_message_that_cannot_be_read_is_answered_with_that(node: SuperNode, worker: Worker) -> None:
+    assert node.receives(Foreign(), run=3) == 3
+    assert _said(worker) == "Site alder cannot read what it was sent: is it of another version?"
+    (reply,) = node.replies()
+    assert reply.metadata.run_id == 3
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ def assert_no_data_passed(consortium: Consortium, *, model: Path) -> None:
     """Of all that went between the machines, which a model did, nothing is of the sites' data."""
     seen = bytes(consortium.recorder.up) + bytes(consortium.recorder.down)
     assert model.read_bytes()[-4096:] in seen, "the recorder sees what passes"
+    assert str(consortium.coordinator).encode() not in seen
     data = open_prepared(data_folder())
     for name in data.sites:
         site = data.site(name)

@@ -17,7 +17,7 @@ import httpx
 from feal.data import open_prepared
 from feal.deployment.addresses import check_plain, host_and_port
 from feal.deployment.credentials import site_authority, site_key
-from feal.deployment.direct import LOOPBACK, direct
+from feal.deployment.direct import direct, own_hosts
 from feal.deployment.places import SitePlace
 from feal.deployment.refusals import refusal
 from feal.deployment.secrecy import new_secret, private_folder
@@ -32,6 +32,9 @@ REFUSED_SECONDS = 45.0
 END_SECONDS = 8.0
 SEVERAL_MEGABYTES = 20 * 2**20
 SOME_LINES = 4000
+
+LOST = ("Failed to send message", "Failed to receive message")
+"""What a SuperNode says of a message that it lets go of; one that connects anew is sent it again."""
 
 Say = Callable[[str], None]
 
@@ -119,7 +122,10 @@ class _Node:
             self._tell(f"Connected to the coordinator at {coordinator}.")
         elif "Connection attempt failed" in text:
             self._tell(f"The coordinator at {coordinator} does not answer: trying again until it does.")
-        if self._process is not None and self._process.poll() is not None:
+        if any(lost in text for lost in LOST):
+            self._tell("A message got lost on the way: it is asked for again.")
+            self.renew()
+        elif self._process is not None and self._process.poll() is not None:
             self._news()
             self._judge(self._last)
             time.sleep(AGAIN_SECONDS)
@@ -149,11 +155,12 @@ class _Node:
         self._port = _free_port()
         key = self._place.state / "supernode.key"
         self._secret = new_secret(key)
+        host, _ = host_and_port(self._place.settings.coordinator)
         with _log(self._path) as log:
             self._read = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "feal.deployment.supernode", str(os.getpid()), *self._options(key)],
-                env={**os.environ, **direct(*LOOPBACK), "FLWR_HOME": str(self._place.state / "flower")},
+                env={**os.environ, **direct(*own_hosts(host)), "FLWR_HOME": str(self._place.state / "flower")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -25,7 +25,7 @@ from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 from feal.deployment.direct import LOOPBACK, directly
 from feal.federation.deployed.hand import Hand
 from feal.federation.engines.contract import Lost
-from feal.federation.engines.flower_client import Question, packed
+from feal.federation.engines.flower_client import UNREADABLE, Question, packed
 from feal.federation.engines.flower_task import Arrival, claimant, keep_alive, once_more
 
 PAUSE_SECONDS = 0.25
@@ -74,16 +74,21 @@ class Worker:
             self._task = _Task(self._connected([*_VERSION, RuntimeTokenHttpInterceptor(claimed.token)]))
         message = self._task.arrival.message() if self._task is not None else None
         if message is not None:
-            self._work = _Work(message, self._asked(Question.of(message.content)))
+            self._work = _Work(message, self._asked(message))
 
-    def _asked(self, question: Question) -> Future[Reply]:
+    def _asked(self, message: Message) -> Future[Reply]:
+        try:
+            question = Question.of(message.content)
+        except UNREADABLE:
+            # It would be no better for being sent again.
+            return _answered(
+                Lost(reason=f"Site {self._name} cannot read what it was sent: is it of another version?")
+            )
         if question.site == self._name:
             return self._hand.ask(question.run, question.request, timeout=question.timeout or None)
-        answered: Future[Reply] = Future()
         wrong = f"The key of site {question.site} is used by one that calls itself {self._name}: "
         lost = Lost(reason=wrong + "give each its own key, and its own name in site.yaml.")
-        answered.set_result(lost if question.site else self._name.encode())
-        return answered
+        return _answered(lost if question.site else self._name.encode())
 
     def _sent(self, work: _Work) -> str:
         assert self._task is not None
@@ -105,6 +110,12 @@ class Worker:
 
 
 _VERSION: list[ProtobufClientInterceptor] = [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")]
+
+
+def _answered(reply: Reply) -> Future[Reply]:
+    answered: Future[Reply] = Future()
+    answered.set_result(reply)
+    return answered
 
 
 @dataclass(frozen=True)

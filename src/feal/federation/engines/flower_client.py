@@ -22,6 +22,8 @@ RECORD = "feal"
 PART = "part-"
 PART_BYTES = 2**20
 """Flower carries a message's records one by one and gives each three minutes: the slowest line must manage one."""
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
+"""What comes of records that are not those of a `Question` or a reply."""
 STANDARD_ERROR = 2
 
 

@@ -44,6 +44,8 @@ class Flight:
     site: str
     node: Node | None = None
     number: str = ""
+    since: float = 0.0
+    """When it was given to the SuperNode."""
 
 
 @ENGINES.register("flower", summary="sites on their own machines, by Flower's SuperLink and SuperNodes")
@@ -99,13 +101,13 @@ class FlowerDeployment(Engine):
             for site, landed in self._landed(link, flights):
                 del flights[site]
                 yield site, landed
-            passed = time.monotonic() - began
-            late = timeout is not None and passed > timeout + GRACE
-            for site in list(flights):
+            for site, flight in list(flights.items()):
+                late = _is_late(flight, timeout)
                 if late or self._given_up(site):
                     del flights[site]
                     yield site, out_of_time(site, timeout or 0.0) if late else _absent(site)
-            time.sleep(min(LONGEST_PAUSE, max(PAUSE, WASTE * passed)) if flights else 0.0)
+            pause = max(PAUSE, WASTE * (time.monotonic() - began))
+            time.sleep(min(LONGEST_PAUSE, pause) if flights else 0.0)
 
     def explain(self, site: str, reason: str) -> str:
         return naming(site, reason)
@@ -160,7 +162,7 @@ class FlowerDeployment(Engine):
             if flight.node != node:
                 question = Question(site=flight.site, request=request, timeout=timeout or 0.0, run=self._run_id())
                 link.forget(flight.number)  # what is half here of its reply was of a SuperNode that is no more
-                flight.number, flight.node = link.push(node, question), node
+                flight.number, flight.node, flight.since = link.push(node, question), node, time.monotonic()
 
     def _landed(self, link: Link, flights: dict[str, Flight]) -> list[tuple[str, bytes | Lost]]:
         asked = {flight.number: flight for flight in flights.values() if flight.node is not None}
@@ -188,7 +190,7 @@ def _content(message: bytes) -> dict[str, Any]:
     try:
         content = json.loads(metadata_of(message)["message"])
         return {"kind": str(content["kind"]), "fields": dict(content["fields"])}
-    except (KeyError, TypeError, ValueError, SafetensorError):
+    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError):
         return {"kind": "", "fields": {"round": 0, "step": 0}}
 
 
@@ -201,9 +203,19 @@ def _cut_off(reply: Message) -> bool:
 def _result(site: str, reply: Message) -> bytes | Lost:
     if reply.has_error():
         return Lost(reason=f"Site {site}'s process ended before it answered: its own log says why.")
-    from feal.federation.engines.flower_client import unpacked
+    from feal.federation.engines.flower_client import UNREADABLE, unpacked
 
-    return unpacked(reply.content)
+    try:
+        return unpacked(reply.content)
+    except UNREADABLE:
+        return Lost(reason=f"Site {site} sent a reply that cannot be read: is it of the same version?")
+
+
+def _is_late(flight: Flight, timeout: float | None) -> bool:
+    """Whether the time is over of a site that has the message; for others their absence decides."""
+    if timeout is None or flight.node is None:
+        return False
+    return time.monotonic() - flight.since > timeout + GRACE
 
 
 def _absent(site: str) -> Lost:
