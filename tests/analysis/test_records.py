@@ -80,6 +80,20 @@ def test_a_line_that_cannot_be_used_is_told_by_its_number_and_the_rest_is_used(
     assert problem.endswith(", so it is left out.")
 
 
+def test_a_line_that_is_damaged_afterwards_costs_no_other(tmp_path: Path) -> None:
+    log, last = tmp_path / "metrics.jsonl", record(3)
+    length = written(log, GOOD, BAD, last)
+    one, two, three = log.read_text().splitlines(keepends=True)
+    log.write_text(one + "garbage garbage " + two + three + '{"half a line')
+    records, problems = read_log(log, length=length, classes=3)
+    assert list(records) == [GOOD, last]
+    assert [problem.startswith(f"{log}, line 2: ") for problem in problems] == [True]
+    log.write_text(one + "{\n" + three)
+    records, problems = read_log(log, length=length, classes=3)
+    assert list(records) == [GOOD, last]
+    assert problems[1] == f"{log} is shorter than what was written: its last figures may be missing."
+
+
 def test_an_empty_log_and_none(tmp_path: Path) -> None:
     log = tmp_path / "metrics.jsonl"
     log.write_text("")

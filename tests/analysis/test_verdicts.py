@@ -149,7 +149,7 @@ def test_where_lower_is_better_a_sentence_says_so() -> None:
             "badge global: paired with random over the common seeds 0 (random alone",
         ),
         ([made("badge", 7, (0.1, 0.2, 0.3))], "badge global: no seed in common with random, so"),
-        ([made("badge", 0, (0.1, 0.2))], "Some runs have 3 rounds: what follows is of the first 2"),
+        ([made("badge", 0, (0.1, 0.2))], "Some runs have 3 rounds: arms are compared over the first 2"),
         ([], "Intervals of fewer than 5 pairs are narrower than they say"),
     ],
 )

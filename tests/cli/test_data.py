@@ -101,6 +101,10 @@ def test_a_damaged_set(command: Command, pictures: Path) -> None:
     for part in ("alder/images.npy", "birch/truth.npy", "is missing", "differs from its checksum"):
         assert part in " ".join(ended.out.split())
     assert "is not as it was prepared, 3 problems" in ended.err
+    shown = command("data", "show", "to", "--out", "sheets")
+    assert shown.code == 2
+    assert "is not as it was prepared, 2 problems (the first: alder/images.npy: differs" in shown.err
+    assert not Path("sheets").exists()
 
 
 @pytest.mark.slow

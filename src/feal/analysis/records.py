@@ -62,7 +62,9 @@ def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Mapping[str
         return (), ()
     try:
         with log.open("rb") as file:
+            # A damaged line that grew pushes the last one beyond the length: that is read to its end.
             content = file.read(length)
+            content += b"" if content.endswith(b"\n") else file.readline()
     except OSError as error:
         return (), (f"{log} cannot be read ({error.strerror}): its figures are missing.",)
     records: list[Mapping[str, Any]] = []
@@ -78,7 +80,9 @@ def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Mapping[str
             known.add(record["round"])
         records.append(record)
     if len(content) < length:
-        problems.append(f"{log} is shorter than what was written: its last figures are missing.")
+        # A damaged line that shrank makes the log shorter, too.
+        are = "may be" if problems and content.endswith(b"\n") else "are"
+        problems.append(f"{log} is shorter than what was written: its last figures {are} missing.")
     return tuple(records), tuple(problems)
 
 

@@ -14,6 +14,23 @@ FEW = 5
 """Pairs below which all lie on one side by chance in more than one case of ten; a bootstrap knows no better."""
 
 
+def is_noise(mean: float, deviation: float, n: int, *, low: float, high: float, level: float = 0.95) -> bool:
+    """Whether 0 lies in the bootstrap's interval of a difference or, of few pairs, in Student's.
+
+    Two pairs lie on one side every other time: there the bootstrap's interval says nothing by itself. A single
+    pair tells nothing apart from noise.
+
+    >>> is_noise(0.15, 0.07, 2, low=0.1, high=0.2), is_noise(0.15, 0.07, 9, low=0.1, high=0.2)
+    (True, False)
+    """
+    if not (low > 0 or high < 0) or n < 2:
+        return True
+    if n >= FEW:
+        return False
+    least, most = student_interval(mean, deviation, n, level=level)
+    return not (least > 0 or most < 0)
+
+
 def mean_and_deviation(values: ArrayLike) -> tuple[Floats, Floats]:
     """Mean and standard deviation (n - 1) over the first axis, the seeds; the deviation of a single one is NaN.
 
@@ -71,8 +88,8 @@ class Difference:
 
     @property
     def within_noise(self) -> bool:
-        """Whether the interval holds 0; a single pair tells nothing apart from noise."""
-        return not (self.low > 0 or self.high < 0)
+        """See `is_noise`."""
+        return is_noise(self.mean, self.deviation, self.pairs, low=self.low, high=self.high, level=self.level)
 
 
 def paired_difference(
@@ -106,7 +123,7 @@ def in_words(difference: Difference, *, arm: str, reference: str, falling: bool 
     Of a `falling` figure, such as a distance, it says which side is the better one.
 
     >>> print(in_words(paired_difference([0.5, 0.6], [0.4, 0.4]), arm="feal", reference="random"))
-    feal is 0.150 above random (95 % interval 0.100 to 0.200, 2 pairs): more than the noise, as far as they tell.
+    feal is 0.150 above random (95 % interval 0.100 to 0.200, 2 pairs): within the noise of so few seeds.
     """
     side = "above" if difference.mean >= 0 else "below"
     better = f", which is {'worse' if side == 'above' else 'better'}" if falling and difference.mean else ""
@@ -115,7 +132,7 @@ def in_words(difference: Difference, *, arm: str, reference: str, falling: bool 
         return f"{start} (one pair): whether that is noise cannot be said."
     interval = f"{100 * difference.level:.0f} % interval {difference.low:.3f} to {difference.high:.3f}"
     if difference.within_noise:
-        verdict = "within the noise of seeds"
+        verdict = f"within the noise of {'so few ' if difference.pairs < FEW else ''}seeds"
     elif difference.pairs < FEW:
         verdict = "more than the noise, as far as they tell"
     else:

@@ -229,7 +229,7 @@ def _remarks(
     said = []
     longest = max(len(curve.points) for line in lines for curve in line.arm.whole)
     if longest > rounds:
-        said.append(f"Some runs have {longest} rounds: what follows is of the first {rounds}, which all have.")
+        said.append(f"Some runs have {longest} rounds: arms are compared over the first {rounds}, which all have.")
     if not references:
         said.append("No finished run of random is there to hold the others against: name another arm with --to.")
     if not bounds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,15 +13,17 @@ from feal.cli.tables import say
 from feal.config import parse
 from feal.config.overrides import build
 from feal.data import DATASETS, PreparedSet, located, open_prepared
-from feal.data.checking import class_counts, problems
+from feal.data.checking import class_counts, problems, wrong_with
 from feal.data.contact_sheet import contact_sheet
 from feal.data.preparation.contract import Finding
 from feal.data.preparation.findings import FindingsError
+from feal.data.stamps import altered_once
 
 
 def show_dataset(dataset: str, overrides: Sequence[str], out: Path) -> None:
     """Write a contact sheet for every site and print its samples by split and class."""
     data = open_prepared(_folder(dataset, overrides))
+    _refuse(data, [(path, wrong_with(path)) for name in data.sites for path in altered_once(data, name)])
     for name in data.sites:
         contact_sheet(data.site(name), out / f"{name}.png")
     console = Console()
@@ -33,19 +35,23 @@ def show_dataset(dataset: str, overrides: Sequence[str], out: Path) -> None:
 
 def check_dataset(dataset: str, overrides: Sequence[str]) -> None:
     """Verify a prepared data set and print its counts, or everything that is wrong with it."""
-    root = _folder(dataset, overrides)
-    data = open_prepared(root)
-    found = [Finding(file=str(path.relative_to(data.root)), problem=problem) for path, problem in problems(data)]
+    data = open_prepared(_folder(dataset, overrides))
+    _refuse(data, problems(data))
+    console = Console()
+    console.print(counts_table(data))
+    say(console, f"{data.root} is whole: {len(data.sites)} sites, every file as it was prepared.")
+
+
+def _refuse(data: PreparedSet, wrong: Iterable[tuple[Path, str]]) -> None:
+    """Raise a `FindingsError` over files with which something is wrong, if there are any."""
+    found = [Finding(file=str(path.relative_to(data.root)), problem=problem) for path, problem in wrong]
     if found:
         first = f"{found[0].file}: {found[0].problem}"
         raise FindingsError(
-            f"{root} is not as it was prepared, {len(found)} problems (the first: {first}): copy it again, or "
-            "remove the folder and prepare it again.",
+            f"{data.root} is not as it was prepared, {len(found)} problems (the first: {first}): "
+            "copy it again, or remove the folder and prepare it again.",
             found,
         )
-    console = Console()
-    console.print(counts_table(data))
-    say(console, f"{root} is whole: {len(data.sites)} sites, every file as it was prepared.")
 
 
 def _folder(dataset: str, overrides: Sequence[str]) -> Path:

@@ -18,12 +18,17 @@ def problems(prepared: PreparedSet) -> Iterator[tuple[Path, str]]:
     """All files that are not as they were prepared, and what the data themselves have wrong; reads everything."""
     for name in prepared.sites:
         for path in altered_files(prepared, name):
-            yield path, "is missing" if not path.is_file() else "differs from its checksum in the manifest"
+            yield path, wrong_with(path)
         try:
             site = prepared.site(name)
             open_truth(site).check()
         except FealError as error:
             yield prepared.root / name, str(error)
+
+
+def wrong_with(path: Path) -> str:
+    """What is wrong with a file that is not as it was prepared."""
+    return "differs from its checksum in the manifest" if path.is_file() else "is missing"
 
 
 def class_counts(site: PreparedSite) -> Mapping[str, NDArray[np.int64]]:

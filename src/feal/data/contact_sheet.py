@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,8 @@ _MARGIN = 16
 _LABELS = 168
 _TITLE = 56
 _LINE = 24
+_PAIRS = 4
+"""Rows of images with their masks, at most."""
 
 _PAPER, _INK, _FAINT = (255, 255, 255), (24, 28, 34), (104, 112, 122)
 
@@ -60,9 +63,8 @@ def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
 
 
 def _by_mask(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
-    pairs = 4
-    chosen = _spread(site.ids(), pairs * columns)
-    sheet, draw = _paper(site, rows=2 * pairs, columns=columns, labels=0)
+    chosen = _spread(site.ids(), _PAIRS * columns)
+    sheet, draw = _paper(site, rows=2 * math.ceil(len(chosen) / columns), columns=columns, labels=0)
     _legend(draw, site.classes, right=sheet.width - _MARGIN)
     tiles, masks = _tiles(site, chosen), truth.of(chosen).numpy()
     for place, (tile, mask) in enumerate(zip(tiles, masks, strict=True)):

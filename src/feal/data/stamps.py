@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from feal.data.places import user_cache
-from feal.data.prepared import PreparedSet, check_files, file_checksum
+from feal.data.prepared import PreparedSet, altered_files, check_files, file_checksum
 from feal.errors import FealError
 from feal.files import write_json
 
@@ -24,6 +24,14 @@ def check_once(prepared: PreparedSet, site: str) -> None:
     notes = _Notes(prepared.root, site)
     check_files(prepared, site, checksum=notes.checksum)
     notes.keep()
+
+
+def altered_once(prepared: PreparedSet, site: str) -> list[Path]:
+    """A site's files that are missing or differ from their checksums, found as `check_once` does."""
+    notes = _Notes(prepared.root, site)
+    found = list(altered_files(prepared, site, checksum=notes.checksum))
+    notes.keep()
+    return found
 
 
 class _Notes:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from PIL import Image
 from feal.data import open_prepared, open_truth
 from feal.data.preparation import chunks, decoding
 from feal.data.preparation.contract import Draft, Piece
+from feal.data.preparation.findings import FindingsError
 from feal.data.preparation.preparing import prepare
 from feal.data.prepared import verify
 from feal.errors import FealError
@@ -211,6 +213,13 @@ def test_an_impossible_set_is_refused_before_anything_is_decoded(
     monkeypatch.setattr(Blobs, "classes", ("blob", "blob"))
     with pytest.raises(FealError, match="names a class twice"):
         prepared(download)
+
+
+def test_an_impossible_name_of_a_site_is_one_finding_among_others(download: Path) -> None:
     (download / "alder").rename(download / "al der")
-    with pytest.raises(FealError, match="The site name 'al der' is not possible"):
+    with pytest.raises(FindingsError) as error:
         prepared(download)
+    (found,) = [finding for finding in error.value.findings if "al der" in finding.problem]
+    assert found.file.startswith("al der/")
+    assert re.search(r"is of site 'al der', as \d+ of the files are: use up to 64 letters", found.problem)
+    assert "al der" not in open_prepared(prepared(download, skip_bad=True).root).sites

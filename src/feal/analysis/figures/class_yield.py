@@ -131,7 +131,7 @@ def _drawn(rows: Rows) -> Rows:
     labels = {row["class"]: row["class"] for row in rows}
     for row in reversed(rows if against else []):
         if row["random"] is not None:
-            labels[row["class"]] = f"{row['class']} ({row['random']:.4g})"
+            labels[row["class"]] = f"{row['class']} ({counted(row['random'])})"
     return [
         {
             "name": row["arm"],
@@ -145,11 +145,22 @@ def _drawn(rows: Rows) -> Rows:
     ]
 
 
+def counted(number: float) -> str:
+    """A mean count, with a decimal where that matters.
+
+    >>> counted(24680.4), counted(3.25), counted(7.0)
+    ('24,680', '3.2', '7')
+    """
+    return f"{number:,.0f}" if number >= 10 or number == round(number) else f"{number:.1f}"
+
+
 def _hover(row: dict[str, Any]) -> str:
-    against = f"<br>random: {row['random']:.4g}" if row["random"] is not None else ""
+    against = f"<br>random: {counted(row['random'])}" if row["random"] is not None else ""
     ratio = f", so {row['ratio']:.2f} times as many" if row["ratio"] is not None else ""
-    interval = f" (95 % interval {row['low']:.4g} to {row['high']:.4g})" if row["low"] is not None else ""
+    interval = (
+        f" (95 % interval {counted(row['low'])} to {counted(row['high'])})" if row["low"] is not None else ""
+    )
     return (
-        f"<b>{row['arm']}</b>, {row['class']}<br>{row['value']:.4g} {row['unit']} since round 1{interval}, "
+        f"<b>{row['arm']}</b>, {row['class']}<br>{counted(row['value'])} {row['unit']} since round 1{interval}, "
         f"{row['share']:.1%} of its own{against}{ratio}<br>{seeds(row['n'])}"
     )

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SPREAD = 0.7
 """How much of a line's height its dots take."""
+_MARGIN = 0.05
+"""Beyond the outermost dots, as a share of the axis."""
 
 
 def web_dots(rows: Rows, *, x_title: str, line: float | None, note: str = "") -> Web:
@@ -103,7 +105,9 @@ def printed_dots(rows: Rows, *, x_title: str, line: float | None, note: str = ""
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.set(xlabel=x_title, ylim=(-0.6, len(places) - 0.4))
-        axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+        left, right = axes.get_xlim()
+        # The margin was a share of a narrower span.
+        axes.set_xlim(min(0.0, left), right + _MARGIN * max(0.0, left))
         legend_below(figure, handles, note=note)
     return figure
 

@@ -32,7 +32,7 @@ class Reliability:
         "A point is a bin of test predictions: right as often as its height says, expected to be as its place "
         "from left to right says; below the diagonal a model is too sure of itself, above it not sure enough. "
         "ECE is the expected calibration error, the mean distance to the diagonal over predictions, as mean "
-        "over seeds."
+        "over seeds; where there are too many arms to list it, its .csv file has it."
     )
     section: ClassVar[str] = "uncertainty"
     needs: ClassVar[str] = "rounds of runs with a test part, made by this version of feal"

@@ -95,8 +95,8 @@ class Sheet:
 
     @property
     def letters(self) -> list[Text]:
-        """Names of the corners, in the first column."""
-        beside = CORNERS + np.array([[-0.1, -0.1], [0.1, -0.1], [0.0, 0.15]])
+        """Names of the corners, in the first column; none nearer to the next triangle than to its own."""
+        beside = CORNERS + np.array([[0.0, -0.1], [0.0, -0.1], [0.0, 0.15]])
         return [
             (*panel.at(place).tolist(), letter)
             for panel in self.panels

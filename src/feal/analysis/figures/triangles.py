@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _WIDE_SCALE = 105
 """Pixels of a triangle's side where there is room."""
 _SCALE = "density over that of no evidence"
+_BAR = 0.08
+"""Height of the bar of colours in print, in inches."""
 
 
 def web_triangles(rows: Rows) -> Web:
@@ -97,7 +99,8 @@ def _print(figure: Print, places: Sheet, *, title: str) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    axes = figure.add_subplot()
+    # A place of its own: one taken from the triangles' would be a share of their height, however high that is.
+    axes, below = figure.subplots(2, 1, height_ratios=(places.height, _BAR))
     ticks = places.ticks
     colours = Normalize(FAINTEST, places.brightest)
     for panel in places.panels:
@@ -112,7 +115,7 @@ def _print(figure: Print, places: Sheet, *, title: str) -> None:
     axes.set_axis_off()
     figure.suptitle(title, fontsize=8)
     drawn = ScalarMappable(norm=colours, cmap="viridis")
-    bar = figure.colorbar(drawn, ax=axes, location="bottom", shrink=0.6, aspect=40, label=_SCALE)
+    bar = figure.colorbar(drawn, cax=below, orientation="horizontal", label=_SCALE)
     bar.set_ticks(list(ticks), labels=list(ticks.values()))
 
 

@@ -23,8 +23,8 @@ class ZeroEvidence:
     title: ClassVar[str] = "Without evidence"
     reading: ClassVar[str] = (
         "The share of test samples (segmentation: pixels) that the global model finds no evidence in, for any "
-        "class or, by the menu, for one. Where it has none at all its uncertainty cannot tell samples apart, and "
-        "a class that stays near 1 is dead: the model never speaks for it."
+        "class or, by the report's menu, for one. Where it has none at all its uncertainty cannot tell samples "
+        "apart, and a class that stays near 1 is dead: the model never speaks for it."
     )
     section: ClassVar[str] = "uncertainty"
     needs: ClassVar[str] = "a finished round of runs whose sites have a test part"

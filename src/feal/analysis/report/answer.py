@@ -14,7 +14,7 @@ from feal.analysis.curves import Curve
 from feal.analysis.figures.style import in_words
 from feal.analysis.leading import interval_of_the_best
 from feal.analysis.runs import Run
-from feal.analysis.statistics import FEW
+from feal.analysis.statistics import FEW, is_noise
 from feal.analysis.verdicts import Verdict, Verdicts, verdicts
 
 
@@ -93,8 +93,9 @@ def answer(runs: Sequence[Run]) -> Answer:
 
 
 def within_noise(difference: Row) -> bool:
-    """Whether the interval holds 0; a single pair tells nothing apart from noise."""
-    return not (difference["low"] > 0 or difference["high"] < 0)
+    """See `feal.analysis.statistics.is_noise`."""
+    mean, deviation, n = difference["difference"], difference["sd"], difference["n"]
+    return is_noise(mean, deviation, n, low=difference["low"], high=difference["high"])
 
 
 def _lines(found: Verdicts) -> list[Line]:
@@ -147,7 +148,7 @@ def _said(lines: Sequence[Line], metric: str) -> tuple[str, tuple[str, ...]]:
 
 def _rank(difference: Row) -> tuple[bool, bool, float]:
     """What is shown to be better stands before what seems to be, and what many seeds show before what few do."""
-    better = bool(difference["low"] > 0)
+    better = difference["difference"] > 0 and not within_noise(difference)
     return better and difference["n"] >= FEW, better, float(difference["difference"])
 
 
@@ -159,7 +160,7 @@ def _headline(difference: Row, all_: Sequence[Row], metric: str) -> str:
         return f"{arm} is {size} {side} {labels} on one seed, which says little: seeds differ by themselves."
     if all(other["high"] < 0 for other in all_) and difference["n"] >= FEW:
         return f"{labels[0].upper()}{labels[1:]} beat every strategy: the best of them, {arm}, is {size} below."
-    if not difference["low"] > 0:
+    if within_noise(difference) or difference["difference"] < 0:
         noise = ", within the noise" if within_noise(difference) else ""
         return f"No strategy is shown to beat {labels}: the best, {arm}, is {size} {side}{noise}."
     if not interval_of_the_best(difference, len(all_))[0] > 0:

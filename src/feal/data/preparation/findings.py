@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from feal.data.manifest import is_name
 from feal.data.preparation.contract import Draft, Finding
 from feal.data.samples import SPLITS
 from feal.errors import FealError
@@ -53,8 +54,10 @@ def checked_drafts(
     ]
     counts = Counter((draft.site, draft.id) for draft in drafts)
     shipped = {draft.site for draft in drafts if draft.split is not None}
-    good, findings = [], []
+    good, findings = [], _impossible_sites(drafts, folder)
     for draft in drafts:
+        if not is_name(draft.site):
+            continue
         problem = None
         if counts[draft.site, draft.id] > 1:
             problem = f"has the id '{draft.id}' that another file of site {draft.site} has, too"
@@ -69,6 +72,14 @@ def checked_drafts(
         else:
             findings.append(Finding(file=named(draft.image, folder), problem=problem))
     return good, findings
+
+
+def _impossible_sites(drafts: Sequence[Draft], folder: Path) -> list[Finding]:
+    """One for each site that cannot have a folder of its name, however many files it has."""
+    counts = Counter(draft.site for draft in drafts if not is_name(draft.site))
+    first = {draft.site: named(draft.image, folder) for draft in reversed(drafts)}
+    problem = "is of site '{}', as {} of the files are: use up to 64 letters, digits, '-' and '_' for a site"
+    return [Finding(file=first[site], problem=problem.format(site, count)) for site, count in counts.items()]
 
 
 def is_possible(text: str) -> bool:

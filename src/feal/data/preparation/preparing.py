@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from feal.data.manifest import FILE, check_name, read_manifest
+from feal.data.manifest import FILE, read_manifest
 from feal.data.preparation.chunks import Chunk, chunks, digest, identity, inputs
 from feal.data.preparation.contract import Download, Draft, Finding, Scan
 from feal.data.preparation.findings import checked_drafts, in_order, named, refused
@@ -74,8 +74,6 @@ def prepare(
     # By site and id, so that neither the order of a folder nor that of a table matters.
     ordered = sorted(scan.drafts, key=lambda draft: (draft.site, draft.id, str(draft.image)))
     drafts, findings = checked_drafts(ordered, source, known=scan.findings)
-    for site in sorted({draft.site for draft in drafts}):
-        check_name(site, "site")
     job = _Job(download, source, to, size, scan, drafts, [*scan.findings, *findings], progress or _silence)
     known = job.prepared_already(skip_bad=skip_bad)
     if known is not None:
@@ -127,7 +125,7 @@ class _Job:
         samples, found = gather(parts, self.source)
         left_out = in_order([*self.findings, *found])
         if left_out and not skip_bad:
-            raise refused(self.source, left_out, kept=work)
+            raise refused(self.source, left_out, kept=work if _holds_pictures(work) else None)
         if not samples:
             raise FealError(f"Nothing in {self.source} can be used for {self.download.name}: check the folder.")
         self.progress("comparing", 0, 1)
@@ -232,8 +230,13 @@ def _workplace(to: Path) -> Iterator[Path]:
             shutil.rmtree(work, ignore_errors=True)
             raise
         finally:
-            if not any(work.glob("[0-9]*.json")):
+            if not _holds_pictures(work):
                 shutil.rmtree(work, ignore_errors=True)
+
+
+def _holds_pictures(work: Path) -> bool:
+    """Whether anything is decoded."""
+    return any(work.glob("[0-9]*.json"))
 
 
 def _sweep(to: Path, work: Path, parts: Sequence[Chunk]) -> None:
