@@ -20,7 +20,7 @@ from feal.files import write_text
 Answer = Callable[..., bytes]
 RECORD = "feal"
 PART = "part-"
-PART_BYTES = 2**20
+PART_BYTES = 4 * 2**20
 """Flower carries a message's records one by one and gives each three minutes: the slowest line must manage one."""
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
 """What comes of records that are not those of a `Question` or a reply."""
