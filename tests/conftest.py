@@ -44,7 +44,7 @@ TOGETHER = {
 }
 """Files and folders whose tests go to one process."""
 
-APART = ("tests/e2e/test_killing.py",)
+APART = ("tests/e2e/test_killing.py", "tests/test_docs.py", "tests/test_readme.py")
 """Files whose tests take a minute each and share nothing: any of them to any process."""
 
 
