@@ -4,21 +4,26 @@ VENV := .venv
 PARALLEL := -n auto --maxprocesses 8 --dist loadscope --no-loadscope-reorder
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fast lint clean
+.PHONY: demo test test-all fast lint clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/feal run demo
 
 test: lint
-	$(VENV)/bin/python -m pytest $(PARALLEL)
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not nightly" --cov=feal --cov-report=
+	@echo "line coverage of src, child processes aside: $$($(VENV)/bin/coverage report --format=total) %"
+
+test-all: test
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m nightly
 
 fast: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not slow"
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not slow and not nightly"
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

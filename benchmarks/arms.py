@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 from feal.config import load
 from feal.errors import FealError
-from feal.settings import Loss, QueryModel, Settings
+from feal.selection.base import QueryModel
+from feal.settings import Settings
+
+Loss = Literal["plain", "evidential", "balanced"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ ARMS = (
     Arm("logo-plain",         "logo",    "plain"),
     Arm("kafal-balanced",     "kafal",   "balanced"),
     Arm("feal-evidential",    "feal",    "evidential"),
-    Arm("feal-unrelaxed",     "feal",    "evidential", overrides={"selection.rule": "none"}),
+    Arm("feal-unrelaxed",     "feal",    "evidential", overrides={"strategy.rule": "none"}),
     Arm("strata-balanced",    "strata",  "balanced"),
     # The same choices on the loss of strata, to tell loss and selection apart.
     Arm("entropy-balanced",   "entropy", "balanced",   "ensemble"),
@@ -48,24 +51,24 @@ REFERENCE = "random-plain"
 # kafal would bring the site's own, and its difference to random would be partly the loss's.
 LOSSES: dict[str, dict[Loss, dict[str, Any]]] = {
     "synthetic-lesions": {
-        "plain": {"training.lr": 3e-3, "evidence.class_weight": "inverse"},
-        "evidential": {"training.lr": 3e-3, "evidence.class_weight": "inverse"},
-        "balanced": {"training.lr": 3e-3, "counts": "global"},
+        "plain": {"training.lr": 3e-3, "loss.class_weight": "inverse"},
+        "evidential": {"training.lr": 3e-3, "loss.class_weight": "inverse"},
+        "balanced": {"training.lr": 3e-3, "class_count_scope": "global"},
     },
     "synthetic-polyps": {
         "plain": {"training.lr": 2e-3},
         "evidential": {"training.lr": 6e-3},
-        "balanced": {"training.lr": 2e-3, "counts": "global"},
+        "balanced": {"training.lr": 2e-3, "class_count_scope": "global"},
     },
     "fed-isic": {
-        "plain": {"training.lr": 1e-1, "training.weight_decay": 1e-2, "counts": "site"},
-        "evidential": {"training.lr": 1e-2, "training.weight_decay": 1e-3, "counts": "site"},
-        "balanced": {"training.lr": 1e-2, "training.weight_decay": 3e-1, "counts": "global"},
+        "plain": {"training.lr": 1e-1, "training.weight_decay": 1e-2, "class_count_scope": "site"},
+        "evidential": {"training.lr": 1e-2, "training.weight_decay": 1e-3, "class_count_scope": "site"},
+        "balanced": {"training.lr": 1e-2, "training.weight_decay": 3e-1, "class_count_scope": "global"},
     },
     "fed-polyp": {
         "plain": {"training.lr": 6e-3},
         "evidential": {"training.lr": 2e-3},
-        "balanced": {"training.lr": 6e-3, "counts": "global"},
+        "balanced": {"training.lr": 6e-3, "class_count_scope": "global"},
     },
 }
 
@@ -81,33 +84,37 @@ _MASKS: dict[Loss, dict[str, Sequence[Any]]] = {
 # What --tune tries.
 GRID: dict[str, dict[Loss, dict[str, Sequence[Any]]]] = {
     "synthetic-lesions": {
-        "plain": {"training.lr": (1e-3, 3e-3, 1e-2), "evidence.class_weight": WEIGHTS},
-        "evidential": {"training.lr": (1e-3, 3e-3, 1e-2, 3e-2), "evidence.class_weight": WEIGHTS},
+        "plain": {"training.lr": (1e-3, 3e-3, 1e-2), "loss.class_weight": WEIGHTS},
+        "evidential": {"training.lr": (1e-3, 3e-3, 1e-2, 3e-2), "loss.class_weight": WEIGHTS},
         "balanced": {"training.lr": (1e-3, 3e-3, 1e-2)},
     },
     "synthetic-polyps": _MASKS,
     "fed-isic": {
-        "plain": {"training.lr": (*RATES, 3e-1), "training.weight_decay": (0.0, 1e-2, 3e-2), "counts": ("site",)},
+        "plain": {
+            "training.lr": (*RATES, 3e-1),
+            "training.weight_decay": (0.0, 1e-2, 3e-2),
+            "class_count_scope": ("site",),
+        },
         "evidential": {
             "training.lr": (3e-3, *RATES),
             "training.weight_decay": (0.0, 1e-3, 1e-2),
-            "counts": ("site",),
+            "class_count_scope": ("site",),
         },
         "balanced": {
             "training.lr": (3e-3, *RATES),
             "training.weight_decay": (0.0, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
-            "counts": ("global",),
+            "class_count_scope": ("global",),
         },
     },
     "fed-polyp": _MASKS,
 }
 
-OTHERS = ("synthetic.seed", "validation")
+OTHERS = ("dataset.seed", "validation")
 """What keeps tuning away from the pictures that the comparison is judged by."""
 VALIDATION = 0.25
 
-FIXED = {"engine": "in-process", "threads": 1, "diagnostics": False}
-OWN = ("strategy", "loss", "query_model", "seed", *FIXED)
+FIXED = {"transport": "in-process", "threads": 1, "diagnostics": False}
+OWN = ("strategy", "strategy.query_model", "loss", "seed", *FIXED)
 """Settings that the study gives itself."""
 
 
@@ -120,8 +127,10 @@ def arm_settings(arm: Arm, preset: str, overrides: Mapping[str, Any], *, seed: i
     for key in OWN:
         if key in overrides:
             raise FealError(f"{key} is set by the study itself: leave it out.")
-    own = {"strategy": arm.strategy, "loss": arm.loss, "query_model": arm.query_model, "seed": seed}
-    of_loss = LOSSES.get(load(preset, overrides).dataset, {}).get(arm.loss, {})
+    own: dict[str, Any] = {"strategy": arm.strategy, "loss": arm.loss, "seed": seed}
+    if arm.query_model is not None:
+        own["strategy.query_model"] = arm.query_model
+    of_loss = LOSSES.get(load(preset, overrides).dataset.name, {}).get(arm.loss, {})
     return load(preset, {**of_loss, **overrides, **arm.overrides, **own, **FIXED})
 
 
@@ -131,9 +140,9 @@ def trials(preset: str, overrides: Mapping[str, Any]) -> list[Arm]:
     Raises:
         FealError: a data set without a grid.
     """
-    dataset = load(preset, overrides).dataset
+    dataset = load(preset, overrides).dataset.name
     # Synthetic pictures can be drawn anew; of patients' a part of the training samples is held out.
-    others = {"synthetic.seed": 1} if dataset.startswith("synthetic-") else {"validation": VALIDATION}
+    others = {"dataset.seed": 1} if dataset.startswith("synthetic-") else {"validation": VALIDATION}
     if dataset not in GRID:
         raise FealError(f"--tune has no grid for {dataset}: it is for {', '.join(GRID)}.")
     return [

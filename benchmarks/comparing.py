@@ -18,14 +18,14 @@ from statistics import median
 
 from feal.config import load
 from feal.experiment import start
-from measuring import in_words
+from timing import format_seconds
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.copies import copied
 
 STRATEGIES = ("random", "entropy", "badge", "coreset", "gradnorm", "tod", "logo", "kafal", "feal", "full")
 SMALL = {
-    "synthetic": {"sites": 2, "train": 80, "test": 16, "classes": 5},
+    "dataset": {"sites": 2, "train": 80, "test": 16, "classes": 5},
     "rounds": 5,
     "communication_rounds": 2,
     "budget": 5,
@@ -53,7 +53,8 @@ def main(count: int = 200, repeats: int = 7) -> None:
                 after.children_user + after.children_system - before.children_user - before.children_system
             )
     print(printed.partition("\n")[0])
-    print(f"median {in_words(median(times))}, longest {in_words(max(times))}; CPU time {in_words(median(busy))}")
+    middle, longest, cpu = map(format_seconds, (median(times), max(times), median(busy)))
+    print(f"median {middle}, longest {longest}; CPU time {cpu}")
 
 
 if __name__ == "__main__":

@@ -19,17 +19,23 @@ import numpy as np
 import torch
 from PIL import Image
 
+from cases import Case, write_hollow_site
 from feal.data import PreparedSite, open_prepared
-from feal.data.preparation.decoding import colour, letterboxed, picture
-from feal.data.preparation.own import own_pictures
-from feal.data.preparation.preparing import prepare
-from feal.federation.pool import Pool
-from feal.federation.querying import select
-from feal.randomness import Address
-from feal.settings import Settings
-from holes import site_with_holes
-from measuring import Measured, afresh, in_megabytes, in_words, measured, medians, table
-from noise import Case
+from feal.data.prepare.decode import decode_image, letterbox, to_rgb
+from feal.data.prepare.image_folder import open_image_folder
+from feal.data.prepare.pipeline import prepare_dataset
+from feal.federation.site.query import Pool, select
+from feal.rng import Address
+from feal.selection import STRATEGIES
+from timing import (
+    Measurement,
+    format_megabytes,
+    format_seconds,
+    measure,
+    median_seconds,
+    print_table,
+    run_in_fresh_process,
+)
 from training import site_loop
 
 SIZE = 224
@@ -37,7 +43,7 @@ BATCH = 32
 
 
 def draw_pictures(folder: Path, count: int) -> Path:
-    """Photographs of 1024 x 768 pixels at two sites, in two classes."""
+    """Write photographs of 1024 x 768 pixels at two sites, in two classes."""
     draw = np.random.default_rng(0)
     for number in range(count):
         place = folder / f"site{number % 2}" / f"class{number // 2 % 2}"
@@ -48,16 +54,16 @@ def draw_pictures(folder: Path, count: int) -> Path:
 
 
 def preparing_rows(count: int, repeats: int) -> Iterator[list[str]]:
-    """Wall-clock seconds of preparing the same pictures with one and two processes."""
+    """Yield wall-clock seconds of preparing the same images with one and two processes."""
     yield ["", "pictures", "seconds", "pictures a second", "ratio"]
     with tempfile.TemporaryDirectory() as place:
         source = draw_pictures(Path(place) / "pictures", count)
         times: dict[int, list[float]] = {1: [], 2: []}
         for repeat in range(repeats):
             for processes, taken in times.items():
-                own = own_pictures(source, task="classification", name="own")
+                own = open_image_folder(source, task="classification", name="own")
                 start = time.perf_counter()
-                prepare(own, source, Path(place) / f"{processes}-{repeat}", size=SIZE, processes=processes)
+                prepare_dataset(own, source, Path(place) / f"{processes}-{repeat}", size=SIZE, processes=processes)
                 taken.append(time.perf_counter() - start)
     seconds = {processes: statistics.median(taken) for processes, taken in times.items()}
     for processes, median in seconds.items():
@@ -66,41 +72,41 @@ def preparing_rows(count: int, repeats: int) -> Iterator[list[str]]:
 
 
 def reading_rows(count: int, repeats: int) -> Iterator[list[str]]:
-    """CPU seconds of training batches in drawn order, from prepared arrays and from the files."""
+    """Yield CPU seconds of training batches in drawn order, from prepared arrays and from the files."""
     yield ["", "images a second", "ratio"]
     with tempfile.TemporaryDirectory() as place:
         source = draw_pictures(Path(place) / "pictures", count)
-        own = own_pictures(source, task="classification", name="own")
-        root = prepare(own, source, Path(place) / "prepared", size=SIZE, processes=1).root
+        own = open_image_folder(source, task="classification", name="own")
+        root = prepare_dataset(own, source, Path(place) / "prepared", size=SIZE, processes=1).root
         site = open_prepared(root).site("site0")
         order = np.random.default_rng(0).permutation(len(site))
         batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
         files = [source / name for name in site.sources()]
         forms: dict[str, Callable[[], object]] = {
             "prepared": lambda: [site.read(batch) for batch in batches],
-            "files": lambda: [_decoded([files[number] for number in batch]) for batch in batches],
+            "files": lambda: [_decode([files[number] for number in batch]) for batch in batches],
         }
-        seconds = medians(forms, repeats)
+        seconds = median_seconds(forms, repeats)
     for name, median in seconds.items():
         yield [name, f"{len(order) / median:,.0f}", f"{seconds['files'] / median:.1f}"]
 
 
-def _decoded(paths: Sequence[Path]) -> torch.Tensor:
-    images = [letterboxed(colour(picture(path)), SIZE, nearest=False).transpose(2, 0, 1) for path in paths]
+def _decode(paths: Sequence[Path]) -> torch.Tensor:
+    images = [letterbox(to_rgb(decode_image(path)), SIZE, nearest=False).transpose(2, 0, 1) for path in paths]
     return torch.from_numpy(np.stack(images)).float() / 255
 
 
 def large_rows(samples: int, million: int) -> Iterator[list[str]]:
-    """Time and extra memory of a site's life, beside the bytes of its images."""
+    """Yield time and extra memory of a site's work, beside the bytes of its images."""
     yield ["", "samples", "size", "images", "time", "extra memory"]
     for count, size, steps in ((samples, 96, (opening,)), (million, 32, (opening, training, selecting))):
         with tempfile.TemporaryDirectory() as place:
             case = Case("tiny-cnn", "classification", size, count, 256)
-            site_with_holes(Path(place) / "large", samples=count, size=size)
+            write_hollow_site(Path(place) / "large", samples=count, size=size)
             for step in steps:
-                figures = afresh(_lived, step, case, Path(place))
-                words = [in_words(figures.seconds), in_megabytes(figures.extra)]
-                yield [step.__name__, f"{count:,}", str(size), in_megabytes(count * 3 * size**2), *words]
+                figures = run_in_fresh_process(_measure_step, step, case, Path(place))
+                words = [format_seconds(figures.seconds), format_megabytes(figures.extra)]
+                yield [step.__name__, f"{count:,}", str(size), format_megabytes(count * 3 * size**2), *words]
 
 
 def opening(case: Case, place: Path) -> PreparedSite:
@@ -112,7 +118,7 @@ def opening(case: Case, place: Path) -> PreparedSite:
 
 
 def training(case: Case, place: Path) -> None:
-    """An epoch over 512 labelled samples that lie anywhere in the site."""
+    """Train an epoch over 512 labelled samples that lie anywhere in the site."""
     site = open_prepared(place / "large").site("site")
     rows = np.linspace(0, len(site) - 1, 512).astype(np.int64)
     site_loop(case, site, torch.arange(512) % case.classes, rows=rows)
@@ -121,7 +127,6 @@ def training(case: Case, place: Path) -> None:
 def selecting(case: Case, place: Path) -> None:
     """Look at every sample by a network and choose a hundred."""
     site = opening(case, place)
-    context = case.context("plain")
     pool = Pool(
         ids=site.ids("train").tolist(),
         labelled=[],
@@ -129,21 +134,22 @@ def selecting(case: Case, place: Path) -> None:
         networks={"global": case.network().eval()},
         scratch=place,
         device=torch.device("cpu"),
+        batch_size=case.batch_size,
     )
-    settings = Settings(
-        dataset="large",
-        model=case.model,
-        strategy="entropy",
-        query_model="global",
-        selection=context.selection,
+    select(
+        STRATEGIES.get("entropy")(),
+        pool,
+        case.context("plain"),
+        budget=100,
+        candidates="all",
         diagnostics=False,
+        address=Address(seed=0, purpose="select"),
     )
-    select(pool, context, settings, budget=100, address=Address(seed=0, purpose="select"))
 
 
-def _lived(step: Callable[[Case, Path], object], case: Case, place: Path) -> Measured:
+def _measure_step(step: Callable[[Case, Path], object], case: Case, place: Path) -> Measurement:
     case.network()  # whatever libraries allocate once
-    return measured(lambda: step(case, place))
+    return measure(lambda: step(case, place))
 
 
 def main() -> None:
@@ -155,13 +161,13 @@ def main() -> None:
     quick, parts = options.quick, [options.only] if options.only else ["preparing", "reading", "large"]
     if "preparing" in parts:
         print(f"Preparing photographs of 1024 x 768 at {SIZE} pixels, wall-clock seconds")
-        table(preparing_rows(200 if quick else 2000, 1 if quick else 7))
+        print_table(preparing_rows(200 if quick else 2000, 1 if quick else 7))
     if "reading" in parts:
         print(f"Training batches of {BATCH} at {SIZE} pixels, CPU seconds")
-        table(reading_rows(128 if quick else 512, 3 if quick else 7))
+        print_table(reading_rows(128 if quick else 512, 3 if quick else 7))
     if "large" in parts:
         print("Sites larger than memory; extra memory is that beyond a process with the network")
-        table(large_rows(100_000, 100_000 if quick else 1_000_000))
+        print_table(large_rows(100_000, 100_000 if quick else 1_000_000))
 
 
 if __name__ == "__main__":

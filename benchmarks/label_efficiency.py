@@ -8,10 +8,10 @@ Every arm runs with seeds 0, 1, ..., and runs of one seed begin with the same la
 beforehand, is the mean over rounds 2 to R of pooled balanced accuracy (or mean Dice). Each run lies in
 DIR/runs/ARM/seed-N; finished ones are left alone and interrupted ones go on. Tables of the finished ones:
 
-    points.csv        arm x seed x round: every figure
+    points.csv        arm x seed x round: every metric
     curves.csv        arm x round: mean, standard deviation, number of runs
     classes.csv       arm x round x class: recall, and labels found so far
-    runs.csv          arm x seed: outcome, area under the curve, last figure
+    runs.csv          arm x seed: outcome, area under the curve, last value
     arms.csv          the same over seeds, and the labels needed to reach what random-plain reached at last
     differences.csv   to random on the same loss and to random-plain, with bootstrap intervals
 
@@ -34,46 +34,54 @@ import numpy as np
 from rich.console import Console
 
 from arms import ARMS, OTHERS, REFERENCE, Arm, arm_settings, references, trials
-from feal.analysis.comparison import by_arm, by_class, by_round, by_run, differences, overview
-from feal.analysis.curves import Curve, read_curve, rows
-from feal.analysis.tables import write_table
-from feal.cli.sweep import SweepBar
+from feal.analysis.arms import Curve, read_curve
+from feal.analysis.grid import write_csv
+from feal.cli.sweep import SweepProgress
 from feal.config import parse
 from feal.errors import FealError
-from feal.experiment.sweeping import Job, carry_out
-from measuring import table
+from feal.experiment.sweep import SweepRun, run_sweep
+from study_tables import (
+    group_curves,
+    tabulate_arms_by_round,
+    tabulate_classes,
+    tabulate_differences,
+    tabulate_points,
+    tabulate_runs,
+    tabulate_summaries,
+)
+from timing import print_table
 
 SEEDS, TUNING_SEEDS = 10, 2
 FIRST_TUNING_SEED = 100
 
-Jobs = Mapping[Arm, Sequence[Job]]
+Jobs = Mapping[Arm, Sequence[SweepRun]]
 
 
 def compare(jobs: Jobs, out: Path) -> None:
     """Write and print what the finished runs came to."""
     curves = finished_curves(jobs, out)
-    arms = by_arm(curves)
-    whole = overview(arms, reference=REFERENCE)
-    apart = differences(arms, references())
-    write_table(out / "points.csv", rows(curves))
-    write_table(out / "curves.csv", by_round(arms))
-    write_table(out / "classes.csv", by_class(arms))
-    write_table(out / "runs.csv", by_run(arms))
-    write_table(out / "arms.csv", whole)
-    write_table(out / "differences.csv", apart)
+    arms = group_curves(curves)
+    whole = tabulate_summaries(arms, reference=REFERENCE)
+    apart = tabulate_differences(arms, references())
+    write_csv(out / "points.csv", tabulate_points(curves))
+    write_csv(out / "curves.csv", tabulate_arms_by_round(arms))
+    write_csv(out / "classes.csv", tabulate_classes(arms))
+    write_csv(out / "runs.csv", tabulate_runs(arms))
+    write_csv(out / "arms.csv", whole)
+    write_csv(out / "differences.csv", apart)
     _show(whole)
-    print("\n".join(row["in_words"] for row in apart if row["figure"] == "outcome"))
+    print("\n".join(row["sentence"] for row in apart if row["quantity"] == "outcome"))
 
 
 def tune(jobs: Jobs, out: Path) -> None:
     """Write and print the outcome of everything that was tried, and which is the best of each loss."""
-    by_name = by_arm(finished_curves(jobs, out))
+    by_name = group_curves(finished_curves(jobs, out))
     tried = [key for key in dict.fromkeys(key for arm in jobs for key in arm.overrides) if key not in OTHERS]
     found: list[dict[str, Any]] = []
     for arm in jobs:
         if arm.name not in by_name:
             continue
-        [row] = overview({arm.name: by_name[arm.name]}, reference=arm.name)
+        [row] = tabulate_summaries({arm.name: by_name[arm.name]}, reference=arm.name)
         silent = np.mean([curve.points[-1].zero_evidence or 0.0 for curve in by_name[arm.name]])
         settings = {key: arm.overrides.get(key) for key in tried}
         found.append({"loss": arm.loss, **settings, **row, "zero_evidence": float(silent)})
@@ -81,7 +89,7 @@ def tune(jobs: Jobs, out: Path) -> None:
         row["best"] = row["outcome"] == max(other["outcome"] for other in found if other["loss"] == row["loss"])
     columns = ("arm", "loss", *tried, "n", "outcome", "outcome_sd", "last", "zero_evidence", "seconds", "best")
     found = [{column: row[column] for column in columns} for row in found]
-    write_table(out / "tuning.csv", found)
+    write_csv(out / "tuning.csv", found)
     _show(found)
 
 
@@ -91,7 +99,7 @@ def finished_curves(jobs: Jobs, out: Path) -> list[Curve]:
         _cut(read_curve(job.folder, arm=arm.name), job.settings.rounds)
         for arm, group in jobs.items()
         for job in group
-        if job.finished
+        if job.is_finished
     ]
     if not curves:
         raise FealError(f"{out} holds no finished run of these: repeat the command without --only-tables.")
@@ -108,7 +116,7 @@ def study(options: argparse.Namespace) -> int:
         arms, first, count, place = ARMS, 0, options.seeds or SEEDS, options.out / "runs"
     jobs = {
         arm: [
-            Job(place / arm.name / f"seed-{seed:03}", arm_settings(arm, options.preset, overrides, seed=seed))
+            SweepRun(place / arm.name / f"seed-{seed:03}", arm_settings(arm, options.preset, overrides, seed=seed))
             for seed in range(first, first + count)
         ]
         for arm in _chosen(arms, options.arms)
@@ -116,9 +124,9 @@ def study(options: argparse.Namespace) -> int:
     problems = {}
     if not options.only_tables:
         every = [job for group in jobs.values() for job in group]
-        with SweepBar(Console(stderr=True)) as bar:
-            bar.beginning(every, place, options.processes)
-            problems = carry_out(every, processes=options.processes, onlooker=bar)
+        with SweepProgress(Console(stderr=True)) as bar:
+            bar.announce(every, place, options.processes)
+            problems = run_sweep(every, processes=options.processes, callback=bar)
     for folder, problem in problems.items():
         print(f"{folder} is broken: {problem}", file=sys.stderr)
     (tune if options.tune else compare)(jobs, options.out)
@@ -138,7 +146,7 @@ def _chosen(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
 
 
 def _show(found: Sequence[Mapping[str, Any]]) -> None:
-    table([list(found[0]), *([_cell(value) for value in row.values()] for row in found)])
+    print_table([list(found[0]), *([_cell(value) for value in row.values()] for row in found)])
 
 
 def _cell(value: object) -> str:

@@ -2,7 +2,7 @@
 
 One thread, CPU time, medians of interleaved repeats; memory is measured in fresh processes. Nothing is asserted.
 
-    python benchmarks/selection.py [--quick] [--only relax|choosing|observing|growth]
+    python benchmarks/selection.py [--quick] [--only relaxation|choice|observation|growth]
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import argparse
 
 import torch
 
-import choosing
-import gradnorm
-import growth
-import relaxing
-import whole_selection
+import choice
+import observation
+import relaxation
 
 PARTS = {
-    "relax": [relaxing.show],
-    "choosing": [choosing.show],
-    "observing": [whole_selection.show, gradnorm.show],
-    "growth": [growth.show],
+    "relaxation": [relaxation.show],
+    "choice": [choice.show_choice],
+    "observation": [observation.show_selection, observation.show_gradients],
+    "growth": [choice.show_growth],
 }
 
 

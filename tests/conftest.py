@@ -29,20 +29,34 @@ TOGETHER = {
     # Two Rays, or two deployments, slow each other down.
     "ray": (
         "tests/e2e/test_switching.py",
-        "tests/federation/engines/test_faults.py",
-        "tests/federation/engines/test_flower_simulation.py",
+        "tests/federation/transport/test_faults.py",
+        "tests/federation/transport/test_flower_simulation.py",
     ),
     "deployment": (
-        "tests/federation/engines/test_flower_deployment.py",
-        "tests/federation/engines/test_flower_faults.py",
+        "tests/federation/transport/test_flower_deployment.py",
+        "tests/federation/transport/test_flower_faults.py",
     ),
     # Their files share data or runs that take seconds to make.
     "synthetic": ("tests/data/synthetic/",),
     "inference": ("tests/inference/",),
-    "figures": ("tests/analysis/figures/",),
+    "plots": ("tests/analysis/plots/",),
     "report": ("tests/analysis/report/",),
 }
 """Files and folders whose tests go to one process."""
+
+NIGHTLY = (
+    # Every combination of transport and kill, real deployments, pages followed literally, browser, whole studies.
+    "tests/e2e/test_label_efficiency.py",
+    "tests/e2e/test_report_page.py",
+    "tests/e2e/test_switching.py",
+    "tests/e2e/test_watch_page.py",
+    "tests/federation/transport/test_flower_deployment.py",
+    "tests/federation/transport/test_flower_faults.py",
+    "tests/federation/transport/deploy/",
+    "tests/test_docs.py",
+    "tests/test_readme.py::test_the_commands",
+)
+"""Slow tests that `make test-all` adds to `make test`, besides those that are marked so."""
 
 APART = ("tests/e2e/test_killing.py", "tests/test_docs.py", "tests/test_readme.py")
 """Files whose tests take a minute each and share nothing: any of them to any process."""
@@ -57,6 +71,14 @@ class Together(LoadScopeScheduling):
         return next((name for name, paths in TOGETHER.items() if nodeid.startswith(paths)), alone)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests of whole files as nightly."""
+    for item in items:
+        if item.nodeid.startswith(NIGHTLY) and item.get_closest_marker("slow"):
+            item.add_marker("nightly")
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
     return Together(config, log)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from feal.config.overrides import COMPONENTS
+
 Change = Callable[[int, str, float], float]
 """A figure of a round by its name, from what the run has."""
 
@@ -18,6 +20,10 @@ def copied(run: Path, to: Path, *, change: Change | None = None, **settings: Any
     What sites keep is left behind: whatever reads figures only does not look at it.
     """
     to.mkdir(parents=True)
+    settings = {
+        key: {"name": value} if key in COMPONENTS and isinstance(value, str) else value
+        for key, value in settings.items()
+    }
     config = yaml.safe_load((run / "config.yaml").read_text()) | settings
     (to / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

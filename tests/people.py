@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from feal.data import PreparedSet, locate, open_prepared, open_truth
+from feal.data import PreparedSet, locate, open_labels, open_prepared
 from feal.settings import Settings
 
 
@@ -24,7 +24,7 @@ class Asked:
 
 def data_of(settings: Settings) -> PreparedSet:
     """The data behind a run."""
-    return open_prepared(locate(settings.dataset, data=settings.data, synthetic=settings.synthetic.model_dump()))
+    return open_prepared(locate(settings.dataset, data=settings.data))
 
 
 def requests(run: Path, *, round_: int | None = None, site: str = "*") -> list[Asked]:
@@ -37,12 +37,12 @@ def requests(run: Path, *, round_: int | None = None, site: str = "*") -> list[A
 def _lines(sheet: Path) -> Iterator[Asked]:
     with sheet.open(newline="") as file:
         for row in csv.DictReader(file):
-            yield Asked(sheet.parent, sheet.parents[2].name, row["sample"], Path(row["picture"]).name)
+            yield Asked(sheet.parent, sheet.parents[2].name, row["sample"], Path(row["image"]).name)
 
 
 def truth(data: PreparedSet, asked: Asked) -> int | np.ndarray:
     """The true label of what was asked."""
-    label = open_truth(data.site(asked.site)).of([asked.sample]).numpy()[0]
+    label = open_labels(data.site(asked.site)).of([asked.sample]).numpy()[0]
     return label.astype(np.uint8) if label.ndim else int(label)
 
 

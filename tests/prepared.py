@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from feal.data import PreparedWriter
-from feal.data.prepared import file_checksum
+from feal.data.verify import compute_checksum
 
 Spoil = Callable[[np.ndarray, np.ndarray], None]
 """Changes a written site's images [n, 3, 32, 32] and labels [n]."""
@@ -40,7 +40,7 @@ def write_prepared(
             writer.site(name).append(
                 ids=[f"{name}-{index:04}" for index in range(samples)],
                 images=images,
-                truth=labels.astype(np.int16),
+                labels=labels.astype(np.int16),
                 splits=["test" if index % 5 == 4 else "train" for index in range(samples)],
             )
     for name, change in (spoil or {}).items():
@@ -57,5 +57,5 @@ def note_checksums(root: Path, site: str) -> None:
     """Make the set one that was prepared so, by whatever program, rather than one that was altered later."""
     manifest = json.loads((root / "manifest.json").read_text())
     checksums = manifest["sites"][site]["checksums"]
-    checksums |= {file: file_checksum(root / site / file) for file in checksums}
+    checksums |= {file: compute_checksum(root / site / file) for file in checksums}
     (root / "manifest.json").write_text(json.dumps(manifest))

@@ -1,19 +1,25 @@
 """Runs by hand: settings and records of rounds, without any training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from feal.analysis.runs import Run
-from feal.federation.journal import State
+from feal.rundir.journal import State
+from feal.rundir.records import Event, Round
 from tests.runs import tiny
 
 CLASSES = ("one", "two", "three")
 SITES = ("alder", "birch")
 
 
-def record(number: int, **changes: Any) -> dict[str, Any]:
-    """A round of two sites; `accuracy` sets the pooled figure, the sites' are 0.1 below and 0.3 above it."""
+def record(number: int, **changes: Any) -> Round:
+    """The record of a round of two sites; see `fields`."""
+    return Round.model_validate(fields(number, **changes))
+
+
+def fields(number: int, **changes: Any) -> dict[str, Any]:
+    """The same as it is written; `accuracy` sets the pooled figure, the sites' are 0.1 below and 0.3 above it."""
     accuracy = changes.pop("accuracy", 0.5)
     sites = dict.fromkeys(SITES) if accuracy is None else {"alder": accuracy - 0.1, "birch": accuracy + 0.3}
     mean = None if accuracy is None else accuracy + 0.1
@@ -34,12 +40,12 @@ def record(number: int, **changes: Any) -> dict[str, Any]:
 
 def run(
     strategy: str = "random",
-    rounds: Sequence[Mapping[str, Any]] = (),
+    rounds: Sequence[Round] = (),
     *,
     seed: int = 0,
     stage: str = "finished",
     path: Path = Path("nowhere"),
-    events: Sequence[Mapping[str, Any]] = (),
+    events: Sequence[Event] = (),
     **changes: Any,
 ) -> Run:
     """A run with these records, and others before them."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from feal.config import load
-from feal.federation.progress import Silence
+from feal.federation.callbacks import NullCallback
 from feal.settings import Settings
 
 TINY = {
-    "synthetic": {"sites": 2, "train": 40, "test": 16, "classes": 5},
+    "dataset": {"sites": 2, "train": 40, "test": 16, "classes": 5},
     "rounds": 2,
     "communication_rounds": 2,
     "budget": 5,
@@ -19,9 +19,8 @@ TINY = {
 }
 TINY_POLYPS = {
     **TINY,
-    "dataset": "synthetic-polyps",
+    "dataset": {"name": "synthetic-polyps", "sites": 2, "train": 12, "test": 4, "size": 32},
     "model": "unet",
-    "synthetic": {"sites": 2, "train": 12, "test": 4, "size": 32},
     "budget": 3,
 }
 
@@ -78,11 +77,11 @@ def events(run: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
-class Listener(Silence):
+class Listener(NullCallback):
     """Keeps what people are told."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def note(self, sentence: str) -> None:
+    def on_note(self, sentence: str) -> None:
         self.notes.append(sentence)

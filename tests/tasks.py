@@ -17,6 +17,8 @@ def noted(task: tuple[Path, str]) -> str | None:
     if what.startswith("sleep"):
         (folder / f"{what}.begun").write_text(str(os.getpid()))
         time.sleep(60)
+    if what.startswith("raise"):
+        raise ValueError("it is wrong")
     time.sleep(0.05)
     (folder / what).write_text(f"{os.getpid()} {begin} {time.monotonic()}")
     return "it is broken" if what.startswith("break") else None

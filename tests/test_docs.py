@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.command import Command
-from tests.federation.engines.consortium import Process, free_port, until
+from tests.federation.transport.consortium import Process, free_port, until
 from tests.paths import PROJECT
 
 SHORT = ["rounds=1", "communication_rounds=2", "training.local_epochs=1"]
@@ -59,10 +59,42 @@ def test_the_page_about_strategies(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("page", ["add-a-metric.md", "add-a-model.md"])
+def test_a_page_about_a_class_of_a_user(
+    page: str,
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (PROJECT / "docs" / page).read_text()
+    names = iter(re.findall(r"[Ss]ave (?:it )?as\s+`(\w+\.py)`", text))
+    shown = ""
+    for language, block in re.findall(r"```(\w*)\n(.*?)```", text, flags=re.DOTALL):
+        name = next(names, None) if language == "python" else None
+        if name is not None:
+            (tmp_path / name).write_text(block)
+        elif language == "python":
+            exec(block, {})
+        else:
+            for line in block.splitlines():
+                ended = command(*shlex.split(line)[1:])
+                assert ended.code == 0, f"{line}: {ended.err}"
+                shown += ended.out
+    if page == "add-a-metric.md":
+        assert "kappa" in shown
+        assert "brier" in shown
+    else:
+        assert "(2, 5), (2, 32), (2, 288), (2, 32)" in capsys.readouterr().out
+        assert (tmp_path / "exported" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "last"),
-    [("annotate.md", "nevus"), ("engines.md", "still the same"), ("compare.md", "| feal |")],
-    ids=["annotate", "engines", "compare"],
+    [("annotate.md", "nevus"), ("transports.md", "still the same"), ("compare.md", "| feal |")],
+    ids=["annotate", "transports", "compare"],
 )
 def test_a_page_of_commands(page: str, last: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```\n(.*?)```", (PROJECT / "docs" / page).read_text(), flags=re.DOTALL)
@@ -80,7 +112,7 @@ def test_the_page_about_data_sets(tmp_path: Path) -> None:
     for number in range(96):
         site, kind = ("alder", "birch")[number % 2], ("benign", "malignant")[number // 2 % 2]
         pixels = Image.fromarray(draw.integers(0, 256, (6, 6, 3), dtype=np.uint8)).resize((80, 70))
-        for name in (f"pictures/{site}/{kind}/{number}.png", f"flat/{site}-p{number // 6}-{kind}-{number}.png"):
+        for name in (f"images/{site}/{kind}/{number}.png", f"flat/{site}-p{number // 6}-{kind}-{number}.png"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             pixels.save(tmp_path / name)
     page = (PROJECT / "docs" / "add-a-dataset.md").read_text()
@@ -116,7 +148,7 @@ def test_the_page_about_deployment(tmp_path: Path) -> None:
     finally:
         shell.kill()
     said = shell.said()
-    assert "The run is finished and lies in" in said
+    assert "The run is finished: " in said
     assert "runs/trial: feal on lesions, seed 0, finished after 1 rounds." in said
     assert "Traceback" not in said
     assert "The coordinator listens at 127.0.0.1" in (tmp_path / "coordinator.log").read_text()

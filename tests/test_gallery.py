@@ -1,4 +1,4 @@
-"""The gallery says of every figure what the figure says of itself, and has a small picture of it."""
+"""The gallery describes every plot as the plot does, and has a small picture of it."""
 
 import re
 
@@ -7,16 +7,16 @@ import pytest
 from benchmarks.gallery import entry
 from PIL import Image
 
-from feal.analysis.colours import colour_of
-from feal.analysis.figures import FIGURES
+from feal.analysis.plots import PLOTS
+from feal.analysis.plots.theme import arm_colour
 from tests.paths import PROJECT
 
 PAGE = (PROJECT / "docs" / "gallery.md").read_text()
 
 
-@pytest.mark.parametrize("name", FIGURES.names())
-def test_a_figure_stands_in_the_gallery_as_it_reads(name: str) -> None:
-    assert entry(name) in PAGE, "make the page anew with benchmarks/gallery.py"
+@pytest.mark.parametrize("name", PLOTS.names())
+def test_a_plot_is_in_the_gallery_as_it_reads(name: str) -> None:
+    assert entry(name) in PAGE, "make the page again with benchmarks/gallery.py"
 
 
 def test_pictures_are_there_and_small() -> None:
@@ -31,7 +31,7 @@ def test_pictures_are_there_and_small() -> None:
 
 @pytest.mark.parametrize("name", ["report", "curves"])
 def test_a_strategy_has_its_own_colour_in_pictures_too(name: str) -> None:
-    colour = [int(colour_of("feal")[start : start + 2], 16) for start in (1, 3, 5)]
+    colour = [int(arm_colour("feal")[start : start + 2], 16) for start in (1, 3, 5)]
     with Image.open(PROJECT / "docs" / "gallery" / f"{name}.png") as opened:
         distance = np.abs(np.asarray(opened.convert("RGB")).astype(int) - colour).max(axis=2)
     assert distance.min() < 12

@@ -9,14 +9,14 @@ from PIL import Image
 
 from feal.data import PreparedSite, locate, open_prepared
 from feal.inference import TrainedModel
-from feal.inference.facts import Facts
+from feal.inference.model import ModelInfo
 from feal.models import Network, build_model
 from feal.settings import Settings
 
 CLASSES = ["one", "two", "three"]
 
 
-def facts(model: str = "tiny-cnn", **changes: Any) -> Facts:
+def make_info(model: str = "tiny-cnn", **changes: Any) -> ModelInfo:
     """What `model.json` would say of a model for 32 x 32 RGB images and three classes."""
     task = "segmentation" if model == "unet" else "classification"
     content: dict[str, Any] = {
@@ -27,7 +27,6 @@ def facts(model: str = "tiny-cnn", **changes: Any) -> Facts:
         "sha256": "",
         "input": {"channels": 3, "height": 32, "width": 32, "dtype": "uint8", "scale": 255.0},
         "loss": "evidential",
-        "evidence": {"squared": task == "segmentation"},
         "evaluation": {"batch_size": 4, "threads": 1, "device": "cpu"},
         "origin": {
             "dataset": "blocks",
@@ -38,12 +37,12 @@ def facts(model: str = "tiny-cnn", **changes: Any) -> Facts:
             "settings": Settings(dataset="blocks", model=model).dump(),
         },
     }
-    return Facts.model_validate({**content, **changes})
+    return ModelInfo.model_validate({**content, **changes})
 
 
 def made_up(model: str = "tiny-cnn", **changes: Any) -> TrainedModel:
     """A model whose logits are of the order of 1 and differ from image to image."""
-    about = facts(model, **changes)
+    about = make_info(model, **changes)
     size = about.input
     torch.manual_seed(0)
     network = build_model(
@@ -76,7 +75,7 @@ def _settle(network: Network, images: torch.Tensor) -> None:
 
 def prepared_sites(settings: Settings) -> dict[str, PreparedSite]:
     """The prepared sites that a run's settings name."""
-    data = open_prepared(locate(settings.dataset, synthetic=settings.synthetic.model_dump()))
+    data = open_prepared(locate(settings.dataset))
     return {name: data.site(name) for name in data.sites}
 
 

@@ -1,4 +1,4 @@
-"""The one exception that means: the user can mend this."""
+"""Errors that the user can fix."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable
 
 
 class FealError(Exception):
-    """A mistake or a circumstance the user can do something about.
+    """An error that the user can fix.
 
-    The message is one sentence that says what is wrong, where, and what to do; the command line prints it
-    without a traceback and ends with exit code 2.
+    The message is one sentence: what is wrong, where, and what to do. The command line prints it without a
+    traceback and exits with code 2.
     """
 
 
-class RefusalError(FealError):
-    """One whose sentence says nothing of a site's data, so that it may leave the site."""
+class ShareableError(FealError):
+    """An error whose message reveals nothing about a site's data, so it may be sent to the coordinator."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> FealError:
-    """The error for a name that does not exist, with the nearest spelling.
+def unknown_name_error(kind: str, name: str, known: Iterable[str]) -> FealError:
+    """Return the error for an unknown name, with the nearest known spelling.
 
-    >>> str(unknown("strategy", "faal", ["feal", "random"]))
-    "There is no strategy 'faal': did you mean 'feal'? Known are: feal, random."
+    >>> str(unknown_name_error("strategy", "faal", ["feal", "random"]))
+    "There is no strategy 'faal': did you mean 'feal'? Available: feal, random."
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f": did you mean '{near[0]}'?" if near else "."
     listed = ", ".join(names) if names else "none"
-    return FealError(f"There is no {kind} '{name}'{hint} Known are: {listed}.")
+    return FealError(f"There is no {kind} '{name}'{hint} Available: {listed}.")

@@ -1,14 +1,42 @@
-"""Named things a configuration can ask for: strategies, models, data sets, engines, annotators."""
+"""Register classes by name, and give each its parameters: strategies, losses, networks, data sets, transports."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from feal.errors import unknown
+from pydantic import BaseModel, ConfigDict
+
+from feal.errors import unknown_name_error
 
 T = TypeVar("T")
+
+
+class Parameters(BaseModel):
+    """Declare the parameters of a class: unknown ones are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
+
+
+class Configurable:
+    """Take parameters from the configuration; a subclass declares its own in a nested `Params`.
+
+    >>> class Circle(Configurable):
+    ...     class Params(Configurable.Params):
+    ...         radius: float = 1.0
+    ...     params: Params
+    >>> Circle().params.radius, Circle(radius=2).params.radius, Circle(Circle.Params(radius=3)).params.radius
+    (1.0, 2.0, 3.0)
+    """
+
+    class Params(Parameters):
+        """No parameters."""
+
+    params: Params
+
+    def __init__(self, params: Parameters | None = None, /, **values: Any) -> None:
+        self.params = self.Params(**values) if params is None else params  # type: ignore[assignment]
 
 
 class Registry(Generic[T]):
@@ -39,9 +67,9 @@ class Registry(Generic[T]):
         return add
 
     def get(self, name: str) -> T:
-        """The entry of that name; an unknown one is a `FealError` with the nearest spelling."""
+        """Return the entry of that name; an unknown one is a `FealError` with the nearest spelling."""
         if name not in self._entries:
-            raise unknown(self.kind, name, self._entries)
+            raise unknown_name_error(self.kind, name, self._entries)
         return self._entries[name]
 
     def names(self) -> list[str]:
@@ -49,7 +77,7 @@ class Registry(Generic[T]):
         return sorted(self._entries)
 
     def summary(self, name: str) -> str:
-        """The one line that describes an entry."""
+        """Return the line that describes an entry."""
         return self._summaries[name]
 
 

@@ -1,26 +1,28 @@
-"""Everything an experiment can be told, as one validated and immutable value."""
+"""Define the settings of an experiment: the schema, validated and immutable.
+
+What only a strategy, a loss, a network, a data set, an annotator or a transport reads is a parameter of that
+class, see `Component`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
-Term = Literal["epistemic-global", "aleatoric-global", "aleatoric-local"]
 Task = Literal["classification", "segmentation"]
-Loss = Literal["evidential", "plain", "balanced"]
-QueryModel = Literal["global", "local", "ensemble"]
-Counts = Literal["global", "site"]
+ClassCountScope = Literal["global", "site"]
 Trainable = Literal["all", "tail", "head"]
 
 
 class Section(BaseModel):
-    """A part of the settings: unknown keys are refused, values never change."""
+    """Hold a part of the settings: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
 
@@ -63,125 +65,86 @@ class Transforms(Section):
     )
 
 
-class Evidence(Section):
-    """The Dirichlet model and its loss."""
+class SelectionSettings(Section):
+    """How much of the pool is looked at, and in what steps, whatever the strategy."""
 
-    lambda_: float = Field(1e-2, ge=0, alias="lambda", description="weight of the evidence regulariser")
-    activation: Literal["relu", "softplus", "exp"] = Field("relu", description="logits to evidence")
-    annealing: Positive | Literal["none"] = Field(
-        10, description="communication rounds over which the regulariser's KL term grows to full weight"
-    )
-    squared: bool | None = Field(None, description="square the concentration; by default for segmentation only")
-    class_weight: Literal["none", "prior", "inverse"] = Field(
-        "prior", description="class weights: 1, 2 - class prior, or inverse class frequency (at most 5)"
-    )
-
-
-class Selection(Section):
-    """How the samples to label are chosen."""
-
-    n: Positive = Field(5, description="neighbours that the diversity relaxation looks at")
-    tau: float = Field(0.85, ge=-1, le=1, description="cosine similarity from which samples are neighbours")
-    rule: Literal["nearest", "all", "none"] = Field(
-        "nearest",
-        description="nearest: the authors' code; all: the paper's Algorithm 1; none: plain top budget",
-    )
-    calibration: Literal["minmax", "literal"] = Field(
-        "minmax",
-        description="epistemic factor mapped to [0, 1] over the pool, or the paper's equation as it stands",
-    )
-    terms: tuple[Term, ...] = Field(
-        ("epistemic-global", "aleatoric-global", "aleatoric-local"),
-        min_length=1,
-        description=f"terms of the calibrated uncertainty (ablation): {', '.join(get_args(Term))}",
-    )
-    scope: Literal["all", "head"] = Field(
-        "all", description="gradnorm: gradients of all parameters, or of the last layer (by a closed form)"
-    )
-    local: Literal["federated", "local_only"] = Field(
-        "federated", description="logo's local model: that of the last round, or one trained on this site alone"
-    )
     batch_size: Positive = Field(64, description="samples in a batch of evaluation and selection")
     candidates: Positive | Literal["all"] = Field("all", description="look at a random part of the pool only")
 
 
-class Annotation(Section):
-    """When the labels that people give are enough to go on."""
+class Component(BaseModel):
+    """Name a strategy, loss, network, data set, annotator or transport, with values of its parameters.
 
-    min_share: Share = Field(
-        1.0, description="share of a round's samples that must be answered at a site before the run goes on"
-    )
-    poll_seconds: float = Field(10.0, gt=0, le=3600, description="time between two looks for answers (--wait)")
+    The class of that name checks the parameters, see `feal.plugins.read_params`.
 
+    >>> Component.model_validate("feal") == Component(name="feal")
+    True
+    >>> Component.model_validate({"name": "feal", "tau": 0.9}).params
+    {'tau': 0.9}
+    """
 
-class Simulation(Section):
-    """How Flower's simulation uses this machine, or a cluster."""
+    model_config = ConfigDict(extra="allow", frozen=True)
 
-    workers: Positive | None = Field(
-        None, description="sites at work at the same time; as many as there are cores for by default"
-    )
-    address: str | None = Field(
-        None,
-        description="a Ray cluster to use, such as auto or HOST:PORT; a private one on this machine by default",
-    )
+    name: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
 
-class Deployment(Section):
-    """Where the coordinator of sites on their own machines is, and whom it waits for."""
-
-    coordinator: str | None = Field(None, description="the coordinator's folder, as `feal deploy init` writes it")
-    patience: float = Field(
-        60.0, ge=0, description="seconds a site may be cut off before a message goes on without it"
-    )
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters, by the names that users write."""
+        return dict(self.model_extra or {})
 
 
-class Synthetic(Section):
-    """Size and make-up of the synthetic data sets; what is left out is the data set's own default."""
-
-    seed: int = Field(0, ge=0, description="which pictures; apart from the run's seed, so that runs share data")
-    sites: Annotated[int, Field(ge=1, le=12)] = Field(4, description="number of centres")
-    train: Positive | None = Field(None, description="training samples of the largest centre")
-    test: Annotated[int, Field(ge=0)] | None = Field(None, description="test samples of every centre")
-    size: Annotated[int, Field(ge=32, le=512)] | None = Field(None, description="height and width in pixels")
-    classes: Annotated[int, Field(ge=2, le=8)] | None = Field(None, description="lesion classes")
-    given: float = Field(0.0, ge=0, lt=1, description="share of training samples labelled from the start")
+def _as_tuple(value: object) -> object:
+    """Accept one name in place of a list of names."""
+    return (value,) if isinstance(value, str) else value
 
 
 class Settings(Section):
-    """An experiment; `model_dump(by_alias=True)` is what `config.yaml` holds."""
+    """Hold an experiment; `dump()` is what `config.yaml` has."""
 
-    dataset: str = Field(description="name of a data set, or the path of a prepared folder")
-    data: str | None = Field(None, description="folder of prepared data sets; $FEAL_DATA or the cache otherwise")
-    size: Annotated[int, Field(ge=8, le=4096)] | None = Field(
-        None, description="height and width that the set was prepared with, if not the data set's own"
+    dataset: Component = Field(
+        description="a data set: its name, the path of a prepared folder, or file.py:Class; with its parameters"
     )
+    data: str | None = Field(None, description="folder of prepared data sets; $FEAL_DATA or the cache otherwise")
     sites: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         None, description="sites of the data set that take part; all by default"
     )
     validation: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None,
-        description="tuning: judge by this share of the training part, held out by patient; the test part rests",
+        description="tuning: evaluate on this fraction of the training data, split by patient; "
+        "the test data are not used",
     )
-    model: str = Field(description="name of a network")
+    model: Component = Field(description="a network: its name or file.py:Class; with its parameters")
     weights: str = Field(
         "none", description="what the network starts from: none (random weights), imagenet, or a file of weights"
     )
-    weights_digest: str | None = Field(None, description="which weights these are; noted when a run begins")
-    strategy: str = Field("feal", description="which samples to label next")
-    query_model: QueryModel | None = Field(
-        None, description="the model that is asked, for strategies that let one choose"
+    weights_digest: str | None = Field(None, description="which weights these are; recorded when a run starts")
+    strategy: Component = Field(
+        Component(name="feal"),
+        description="which samples to label next: a name or file.py:Class; with its parameters",
     )
-    loss: Loss | None = Field(None, description="training loss; the strategy's own by default")
-    counts: Counts | None = Field(
+    loss: Component | None = Field(
+        None, description="training loss, with its parameters; the strategy's own by default"
+    )
+    class_count_scope: ClassCountScope | None = Field(
         None,
-        description="class counts behind losses; default: all sites' for the balanced, the site's own for weights",
+        description="class counts that losses and strategies use: of all sites, or of the site alone; "
+        "by default all sites' for the balanced loss and the site's for class weights",
     )
-    share_counts: bool = Field(
+    share_class_counts: bool = Field(
         True, description="let a site's class counts reach the coordinator, which sums them"
     )
-    engine: str = Field("in-process", description="what carries messages to the sites")
-    fresh: bool = Field(False, description="in-process: rebuild every site from its disk for every message")
-    annotator: str = Field("oracle", description="who gives the labels")
+    metrics: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+        (), description="more metrics than the built-in ones: file.py:Class each"
+    )
+    annotator: Component = Field(Component(name="oracle"), description="who labels; with its parameters")
+    transport: Component = Field(
+        Component(name="in-process"), description="what carries messages to the sites; with its parameters"
+    )
     allow_single_class: bool = Field(False, description="accept a site all of whose samples are of one class")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where networks run")
     threads: Positive = Field(1, description="threads of a site's computation; part of what makes bits equal")
@@ -193,44 +156,48 @@ class Settings(Section):
         Annotated[int, Field(ge=1, strict=True)]
         | Annotated[float, Field(gt=0, lt=1, strict=True)]
         | Literal["all"]
-    ) = Field(500, description="labels a site may ask for in a round: a number, a share of its samples, or all")
-    cap: Share = Field(0.85, description="share of a site's samples that may be labelled in all")
+    ) = Field(500, description="labels a site may ask for in a round: a number, a fraction of its samples, or all")
+    max_labelled_fraction: Share = Field(0.85, description="fraction of a site's samples to label at most, in all")
+    initial_labels: Literal["random", "dataset"] = Field(
+        "random", description="where the first labels come from: random samples, or those labelled in the data set"
+    )
     restart: bool = Field(True, description="start every round from the initial weights")
-    participation: Share = Field(1.0, description="share of the sites that train in a communication round")
+    participation: Share = Field(1.0, description="fraction of the sites that train in a communication round")
     quorum: Positive | None = Field(None, description="sites that must answer for a round to count; default: all")
     round_timeout: Annotated[float, Field(gt=0, le=30 * 24 * 3600)] | None = Field(
         None, description="seconds a site may take for one message before the round goes on without it"
     )
     evaluate_every: int = Field(
-        0, ge=0, description="communication rounds between figures inside a round; 0: none"
+        0, ge=0, description="communication rounds between evaluations inside a round; 0: none"
     )
-    initial: Literal["random", "given"] = Field("random", description="where the first labels come from")
-    diagnostics: bool = Field(True, description="keep at the site what later analysis needs")
+    diagnostics: bool = Field(True, description="store at the site what later analysis needs")
     training: Training = Training()
     transforms: Transforms = Transforms()
-    evidence: Evidence = Evidence()
-    selection: Selection = Selection()
-    annotation: Annotation = Annotation()
-    simulation: Simulation = Simulation()
-    deployment: Deployment = Deployment()
-    synthetic: Synthetic = Synthetic()
+    selection: SelectionSettings = SelectionSettings()
+
+    @property
+    def query_model(self) -> str | None:
+        """The model that the strategy queries; None for a strategy without the choice."""
+        return self.strategy.params.get("query_model")
+
+    @property
+    def loss_name(self) -> str:
+        """The name of the training loss."""
+        return self.loss.name if self.loss else "plain"
 
     def dump(self) -> dict[str, Any]:
-        """The settings as plain JSON values, under the names users write."""
+        """Return the settings as plain JSON values, under the names users write."""
         return self.model_dump(mode="json", by_alias=True)
 
     def identity(self) -> str:
-        """A hash of what the run computes: all settings but the operational ones and the unused `LATER` ones."""
-        unused = later_defaults().items()
-        decisive = dict(
-            item for item in flatten(self.dump()).items() if item[0] not in OPERATIONAL and item not in unused
-        )
+        """Return a hash of what the run computes: all settings but the operational ones."""
+        decisive = {key: value for key, value in flatten(self.dump()).items() if not is_operational(key)}
         canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted names.
+    """Return nested settings by dotted names.
 
     >>> flatten({"seed": 1, "training": {"lr": 0.1}})
     {'seed': 1, 'training.lr': 0.1}
@@ -244,27 +211,49 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted names as nested ones: the inverse of `flatten`.
+
+    >>> nest({"seed": 1, "training.lr": 0.1})
+    {'seed': 1, 'training': {'lr': 0.1}}
+    """
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *sections, name = key.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return nested
+
+
 OPERATIONAL = (
     "rounds",
-    "engine",
-    "fresh",
+    "transport",
     "data",
+    "dataset.source",
     "quorum",
     "round_timeout",
-    "annotation.min_share",
-    "annotation.poll_seconds",
-    "simulation.workers",
-    "simulation.address",
-    "deployment.coordinator",
-    "deployment.patience",
+    "annotator.min_share",
+    "annotator.poll_seconds",
 )
-"""Settings that may change while a run is under way: how far it goes, what carries it, whom it waits for."""
-
-LATER = ("sites", "size", "training.trainable", "training.views", "transforms.", "validation", "weights")
-"""Beginnings of names of settings that came when there were runs already: at their defaults they change no id."""
+"""Settings that may change while a run is under way: how far it goes, what carries it, how long it waits."""
 
 
-def later_defaults() -> dict[str, Any]:
-    """What a run that does not name its `LATER` settings was begun with."""
-    defaults = flatten(Settings(dataset="", model="").dump())
-    return {key: value for key, value in defaults.items() if key.startswith(LATER)}
+def is_operational(key: str) -> bool:
+    """Return whether a setting, by its dotted name, changes nothing of what a run computes.
+
+    >>> [is_operational(key) for key in ("rounds", "transport.workers", "seed")]
+    [True, True, False]
+    """
+    return any(key == name or key.startswith(f"{name}.") for name in OPERATIONAL)
+
+
+def ceil_share(share: float, number: int) -> int:
+    """Return the smallest count that is no less than a share of a number.
+
+    >>> ceil_share(0.7, 10), ceil_share(0.5, 3), ceil_share(1.0, 4)
+    (7, 2, 4)
+    """
+    # Shares such as 0.7 are a little above themselves in binary, which must not cost one more.
+    return math.ceil(round(share * number, 9))

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from feal.analysis.runs import Run
-from feal.federation.journal import State
-from feal.files import write_tensors
+from feal.fileio import write_tensors
+from feal.rundir.journal import State
+from feal.rundir.records import Round
 from tests.runs import tiny, tiny_polyps
 
 
@@ -27,7 +28,15 @@ def fabricated(
     facts = {"classes": list(classes), "channels": 3, "height": 32, "width": 32, "dtype": "uint8"}
     labels = dict.fromkeys(sites, 5)
     state = State(configuration={}, task=task, facts=facts, labels=labels, stage="finished", round=rounds)
-    events = [{"event": "round", "round": number, "energy": dict(energy or {})} for number in range(1, rounds + 1)]
+    events = [
+        Round(
+            round=number,
+            labels={},
+            metrics={},
+            energy={site: list(counts) for site, counts in (energy or {}).items()},
+        )
+        for number in range(1, rounds + 1)
+    ]
     make = tiny if task == "classification" else tiny_polyps
     return Run(path=path, settings=make(**settings), state=state, events=tuple(events))
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from feal.analysis.runs import Run
-from feal.federation.journal import Stage, State
+from feal.rundir.journal import Stage, State
+from feal.rundir.records import MetricValue, Round
 from tests.runs import tiny
 
 LABELS = (10, 20, 40)
@@ -27,17 +28,15 @@ def made(
     Two sites have `labels` each; the record of round `missing` is not there.
     """
     rounds = [
-        {
-            "event": "round",
-            "round": number,
-            "labels": {"alder": count, "birch": count},
-            "metrics": {
-                "balanced_accuracy": {"pooled": value, "mean": value and value / 2, "sites": {}},
-                "hd95": {"pooled": value and 10 * value, "mean": value, "sites": {}},
+        Round(
+            round=number,
+            labels={"alder": count, "birch": count},
+            metrics={
+                "balanced_accuracy": MetricValue(pooled=value, mean=value and value / 2),
+                "hd95": MetricValue(pooled=value and 10 * value, mean=value),
             },
-            "diagnostics": {},
-            "seconds": {"training": 1.5},
-        }
+            seconds={"training": 1.5},
+        )
         for number, (count, value) in enumerate(zip(labels, values, strict=False), start=1)
         if number != missing
     ]
@@ -59,7 +58,7 @@ def made(
 
 RANDOM = [made("random", 0, (0.2, 0.3, 0.4)), made("random", 1, (0.4, 0.5, 0.6))]
 ENTROPY = [
-    made("entropy", 0, (0.2, 0.5, 0.5), query_model="local"),
-    made("entropy", 1, (0.4, 0.6, 0.8), query_model="local"),
+    made("entropy", 0, (0.2, 0.5, 0.5), **{"strategy.query_model": "local"}),
+    made("entropy", 1, (0.4, 0.6, 0.8), **{"strategy.query_model": "local"}),
 ]
 FULL = [made("full", 0, (0.7,), labels=(100,)), made("full", 1, (0.9,), labels=(100,))]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from feal.analysis.runs import arms, find_runs, read_run, read_runs
+from feal.analysis.runs import find_runs, group_by_arm, read_run, read_runs
 from feal.errors import FealError
 from feal.experiment import start
-from feal.experiment.folder import RunFolder
+from feal.rundir.config import write_config
+from feal.rundir.layout import RunDirectory
 from tests.copies import copied, cut
 from tests.runs import tiny
 
@@ -25,11 +26,11 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, changes in {
         "random/0": {"strategy": "random"},
         "random/1": {"strategy": "random", "seed": 1},
-        "entropy": {"strategy": "entropy", "query_model": "local"},
-        "plain": {"strategy": "entropy", "query_model": "global"},
-        "balanced": {"strategy": "entropy", "query_model": "global", "loss": "balanced"},
+        "entropy": {"strategy": "entropy", "strategy.query_model": "local"},
+        "plain": {"strategy": "entropy", "strategy.query_model": "global"},
+        "balanced": {"strategy": "entropy", "strategy.query_model": "global", "loss": "balanced"},
         "n5": {"strategy": "feal"},
-        "n3": {"strategy": "feal", "selection.n": 3},
+        "n3": {"strategy": "feal", "strategy.n": 3},
     }.items():
         start(tiny(rounds=1, communication_rounds=1, **changes), out=place / name)
     return place
@@ -43,13 +44,13 @@ def test_runs_are_found_below_a_folder_and_each_once(sweep: Path) -> None:
 
 
 def test_an_arm_is_named_by_what_tells_it_apart(sweep: Path) -> None:
-    found = arms(read_runs([sweep]))
+    found = group_by_arm(read_runs([sweep]))
     assert {name: [run.settings.seed for run in group] for name, group in found.items()} == {
         "entropy global balanced": [0],
         "entropy global plain": [0],
         "entropy local": [0],
-        "feal evidential, selection.n=3": [0],
-        "feal evidential, selection.n=5": [0],
+        "feal evidential, strategy.n=3": [0],
+        "feal evidential, strategy.n=5": [0],
         "random": [0, 1],
     }
 
@@ -88,9 +89,9 @@ def test_a_round_without_its_figures_is_a_broken_line(sweep: Path, tmp_path: Pat
 
 def test_reading_runs_and_their_curves_needs_no_torch(sweep: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from feal.analysis.curves import curve_of; "
+        "import sys; from pathlib import Path; from feal.analysis.arms import make_curve; "
         f"from feal.analysis.runs import read_runs; sweep = Path({str(sweep)!r}); "
-        "[curve_of(run) for run in read_runs([sweep / 'random', sweep / 'entropy', sweep / 'n5'])]; "
+        "[make_curve(run) for run in read_runs([sweep / 'random', sweep / 'entropy', sweep / 'n5'])]; "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -109,10 +110,10 @@ def test_a_log_cut_short_is_told(sweep: Path, tmp_path: Path) -> None:
 
 def test_runs_of_different_experiments_are_refused_with_the_reason(sweep: Path, tmp_path: Path) -> None:
     start(
-        tiny(rounds=1, communication_rounds=1, synthetic={**tiny().synthetic.model_dump(), "train": 30}),
+        tiny(rounds=1, communication_rounds=1, dataset={**tiny().dataset.model_dump(), "train": 30}),
         out=tmp_path / "other",
     )
-    with pytest.raises(FealError, match=r"different experiments \(synthetic.train is 40 and 30\)"):
+    with pytest.raises(FealError, match=r"different experiments \(dataset.train is 40 and 30\)"):
         read_runs([sweep / "n5", tmp_path])
 
 
@@ -122,32 +123,18 @@ def test_a_seed_twice_is_used_once_and_said(sweep: Path, tmp_path: Path) -> None
     assert [run.path for run in both] == [sweep / "n5"] or [run.path for run in both] == [copy]
     (said,) = both.left_out
     assert "repeats" in said
-    assert said.endswith(" (settings, seed and figures): left out.")
+    assert said.endswith(" (same settings, seed and metrics): left out.")
     assert both.unused == 1
     other = copied(sweep / "n5", tmp_path / "other", change=lambda *_: 0.25)
-    assert any("though their figures differ" in sentence for sentence in read_runs([copy, other]).left_out)
+    assert any("but their metrics differ" in sentence for sentence in read_runs([copy, other]).left_out)
     with pytest.raises(FealError, match="both feal with seed 0"):
-        arms([read_run(copy), read_run(other)])
+        group_by_arm([read_run(copy), read_run(other)])
 
 
 def test_of_two_runs_of_a_seed_the_finished_one_is_kept(sweep: Path, tmp_path: Path) -> None:
     cut(copied(sweep / "n5", tmp_path / "a"), rounds=1)
     copied(sweep / "n5", tmp_path / "b")
     assert [run.path.name for run in read_runs([tmp_path])] == ["b"]
-
-
-def test_settings_that_a_strategy_does_not_heed_tell_no_runs_apart(sweep: Path, tmp_path: Path) -> None:
-    selection = {**tiny().selection.model_dump(mode="json"), "n": 9}
-    copied(sweep / "random" / "0", tmp_path / "same", selection=selection)
-    copied(sweep / "random" / "0", tmp_path / "third", selection=selection, seed=2)
-    copied(sweep / "n5", tmp_path / "n9", selection=selection)
-    found = read_runs([sweep / "random", sweep / "n5", tmp_path])
-    assert {name: [run.settings.seed for run in group] for name, group in arms(found).items()} == {
-        "feal evidential, selection.n=5": [0],
-        "feal evidential, selection.n=9": [0],
-        "random": [0, 1, 2],
-    }
-    assert found.unused == len(found.left_out) == 1
 
 
 def test_many_repeats_are_one_sentence(sweep: Path, tmp_path: Path) -> None:
@@ -157,7 +144,7 @@ def test_many_repeats_are_one_sentence(sweep: Path, tmp_path: Path) -> None:
     assert found.unused == 5
     (said,) = found.left_out
     assert said.count(" repeats ") == 3
-    assert said.endswith("(settings, seed and figures), and 2 more: left out.")
+    assert said.endswith("(same settings, seed and metrics), and 2 more: left out.")
 
 
 def test_the_same_place_by_another_way_is_seen_once(sweep: Path, tmp_path: Path) -> None:
@@ -173,17 +160,17 @@ def test_the_same_place_by_another_way_is_seen_once(sweep: Path, tmp_path: Path)
     ("file", "content", "said"),
     [
         ("config.yaml", None, "config.yaml is damaged (it is missing)"),
-        ("config.yaml", "dataset: [", "is no YAML any more"),
+        ("config.yaml", "dataset: [", "is not valid YAML"),
         ("config.yaml", "", "it holds no settings"),
         ("config.yaml", "later: 1\n", "was edited"),
         ("state.json", None, "state.json is damaged (it is missing)"),
         ("state.json", "", "state.json is damaged"),
         ("state.json", "[]", "state.json is damaged"),
-        ("state.json", '{"facts": {}}', "did not note what its images are"),
-        ("state.json", '{"facts": []}', "facts is []"),
-        ("state.json", '{"log_bytes": "many"}', "log_bytes is 'many'"),
-        ("state.json", '{"labels": 3}', "labels is 3"),
-        ("state.json", '{"configuration": null}', "configuration is None"),
+        ("state.json", '{"facts": {}}', "classes and sizes of the images are missing"),
+        ("state.json", '{"facts": []}', "facts is not valid"),
+        ("state.json", '{"log_bytes": "many"}', "log_bytes is not valid"),
+        ("state.json", '{"labels": 3}', "labels is not valid"),
+        ("state.json", '{"configuration": null}', "configuration is not valid"),
     ],
 )
 def test_a_damaged_run_is_told_and_the_others_are_used(
@@ -226,13 +213,13 @@ def test_a_folder_that_cannot_be_read_is_told(
 
 
 def test_nothing_there_and_nothing_begun_are_told(tmp_path: Path) -> None:
-    with pytest.raises(FealError, match="There is no folder"):
+    with pytest.raises(FealError, match="There is no directory"):
         find_runs([tmp_path / "absent"])
     with pytest.raises(FealError, match="holds no run"):
         find_runs([tmp_path])
     (tmp_path / "new").mkdir()
-    RunFolder(tmp_path / "new").write_config(tiny())
-    with pytest.raises(FealError, match="has begun"):
+    write_config(RunDirectory(tmp_path / "new"), tiny().dump())
+    with pytest.raises(FealError, match="has started"):
         read_runs([tmp_path])
-    with pytest.raises(FealError, match="has not begun"):
+    with pytest.raises(FealError, match="has not started"):
         read_run(tmp_path / "new")

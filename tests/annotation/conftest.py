@@ -23,8 +23,8 @@ def polyps(tmp_path: Path) -> PreparedSite:
 def labelling(lesions: PreparedSite, tmp_path: Path) -> FolderAnnotator:
     """People who label pictures: asked for three in round 1, for one more in round 2."""
     annotator = FolderAnnotator(lesions, folder=tmp_path / "site")
-    annotator.ask(queries(IDS[:3]), draw=None)
-    annotator.ask(queries(IDS[3:4], round=2), draw=None)
+    annotator.ask(queries(IDS[:3]), predict_masks=None)
+    annotator.ask(queries(IDS[3:4], round=2), predict_masks=None)
     return annotator
 
 
@@ -32,8 +32,8 @@ def labelling(lesions: PreparedSite, tmp_path: Path) -> FolderAnnotator:
 def drawing(polyps: PreparedSite, tmp_path: Path) -> FolderAnnotator:
     """The same, drawing masks."""
     annotator = FolderAnnotator(polyps, folder=tmp_path / "site")
-    annotator.ask(queries(IDS[:3]), draw=None)
-    annotator.ask(queries(IDS[3:4], round=2), draw=None)
+    annotator.ask(queries(IDS[:3]), predict_masks=None)
+    annotator.ask(queries(IDS[3:4], round=2), predict_masks=None)
     return annotator
 
 

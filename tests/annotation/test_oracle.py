@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feal.annotation import Gathered, Oracle, Query
+from feal.annotation import Oracle, PollResult, Query
 from feal.config import load
-from feal.data import open_prepared, open_truth
+from feal.data import open_labels, open_prepared
 from feal.errors import FealError
 from feal.experiment import start
 from tests.prepared import note_checksums, write_prepared
@@ -22,11 +22,11 @@ def test_it_reveals_the_truth_of_what_is_asked(tmp_path: Path) -> None:
     site = open_prepared(write_prepared(tmp_path / "data")).site("alder")
     oracle = Oracle(site, folder=tmp_path)
     asked = ["alder-0007", "alder-0002"]
-    oracle.ask([_query(sample) for sample in asked], draw=None)
+    oracle.ask([_query(sample) for sample in asked], predict_masks=None)
     answers = oracle.poll(pending=asked, answered=["alder-0001"]).answers
     assert [answer.sample for answer in answers] == asked
-    assert [answer.label for answer in answers] == open_truth(site).of(asked).tolist() == [1, 2]
-    assert oracle.poll(pending=[], answered=asked) == Gathered()
+    assert [answer.label for answer in answers] == open_labels(site).of(asked).tolist() == [1, 2]
+    assert oracle.poll(pending=[], answered=asked) == PollResult()
 
 
 def test_an_unknown_sample_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from feal.annotation import FolderAnnotator, request
-from feal.annotation.request import file_name, pictures_of
+from feal.annotation.request import name_image, read_requested_images
 from feal.data import PreparedSite, open_prepared
 from feal.errors import FealError
 from tests.annotation.asking import IDS, queries, write_site
@@ -52,26 +52,26 @@ def test_a_request_says_what_is_asked_and_shows_it(
     labelling: FolderAnnotator, lesions: PreparedSite, first: Path, second: Path
 ) -> None:
     rows = _rows(first / "request.csv")
-    assert list(rows[0]) == ["sample", "rank", "score", "picture", "label"]
+    assert list(rows[0]) == ["sample", "rank", "score", "image", "label"]
     assert [row["sample"] for row in rows] == IDS[:3]
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
     assert [row["label"] for row in rows] == ["", "", ""]
     for row in rows:
         stored = (lesions.images([row["sample"]])[0].numpy() * 255).round().transpose(1, 2, 0)
-        assert np.array_equal(_pixels(first / row["picture"]), stored)
+        assert np.array_equal(_pixels(first / row["image"]), stored)
     assert [row["sample"] for row in _rows(second / "request.csv")] == ["Ümlaut, 2"]
     readme = (first / "README.txt").read_text()
-    assert "Site alder, round 1: 3 pictures" in readme
+    assert "Site alder, round 1: 3 images" in readme
     assert "  1  melanoma" in readme
     assert "cannot" in readme
-    assert sorted(path.name for path in first.iterdir()) == ["README.txt", "pictures", "request.csv"]
+    assert sorted(path.name for path in first.iterdir()) == ["README.txt", "images", "request.csv"]
 
 
 def test_drafts_are_the_models_masks(polyps: PreparedSite, tmp_path: Path, second: Path) -> None:
     annotator = FolderAnnotator(polyps, folder=tmp_path / "site")
-    annotator.ask(queries(IDS, round=2), draw=Model())
+    annotator.ask(queries(IDS, round=2), predict_masks=Model())
     rows = _rows(second / "request.csv")
-    assert list(rows[0]) == ["sample", "rank", "score", "picture", "draft", "label"]
+    assert list(rows[0]) == ["sample", "rank", "score", "image", "draft", "label"]
     for row in rows:
         with Image.open(second / row["draft"]) as draft:
             assert draft.mode == "P"
@@ -85,8 +85,8 @@ def test_drafts_are_the_models_masks(polyps: PreparedSite, tmp_path: Path, secon
 @pytest.mark.parametrize(("dtype", "channels"), [("uint8", 1), ("uint16", 1), ("float16", 3), ("uint8", 5)])
 def test_every_kind_of_image_becomes_eight_bits(tmp_path: Path, dtype: str, channels: int) -> None:
     site = write_site(tmp_path / "data", task="classification", dtype=dtype, channels=channels)
-    FolderAnnotator(site, folder=tmp_path / "site").ask(queries(IDS), draw=None)
-    for path in (tmp_path / "site" / "annotation" / "round-001" / "pictures").iterdir():
+    FolderAnnotator(site, folder=tmp_path / "site").ask(queries(IDS), predict_masks=None)
+    for path in (tmp_path / "site" / "annotation" / "round-001" / "images").iterdir():
         pixels = _pixels(path)
         assert pixels.dtype == np.uint8
         assert pixels.shape == ((4, 6) if channels == 1 else (4, 6, 3))
@@ -95,12 +95,12 @@ def test_every_kind_of_image_becomes_eight_bits(tmp_path: Path, dtype: str, chan
 
 def test_asking_twice_is_asking_once_and_answers_stay(polyps: PreparedSite, tmp_path: Path, first: Path) -> None:
     annotator = FolderAnnotator(polyps, folder=tmp_path / "site")
-    annotator.ask(queries(IDS), draw=Model())
+    annotator.ask(queries(IDS), predict_masks=Model())
     (first / "answers.csv").write_text("sample,label\n")
     (first / "masks").mkdir()
     (first / "masks" / "001-a-1.png").write_bytes(b"half")
     before = _content(first)
-    annotator.ask(queries(IDS), draw=Model())
+    annotator.ask(queries(IDS), predict_masks=Model())
     assert _content(first) == before
 
 
@@ -108,7 +108,7 @@ def test_an_interrupted_request_is_not_complete_and_is_written_anew(
     polyps: PreparedSite, tmp_path: Path, first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     annotator = FolderAnnotator(polyps, folder=tmp_path / "site")
-    annotator.ask(queries(IDS[::-1]), draw=Model())
+    annotator.ask(queries(IDS[::-1]), predict_masks=Model())
     written = []
 
     def killed(path: Path, data: bytes) -> None:
@@ -121,12 +121,12 @@ def test_an_interrupted_request_is_not_complete_and_is_written_anew(
     with monkeypatch.context() as patched:
         patched.setattr(request, "write_bytes", killed)
         with pytest.raises(KeyboardInterrupt):
-            annotator.ask(queries(IDS), draw=Model())
+            annotator.ask(queries(IDS), predict_masks=Model())
     assert not (first / "request.csv").exists()
-    annotator.ask(queries(IDS), draw=Model())
-    assert set(pictures_of(first / "request.csv").values()) == set(IDS)
-    names = sorted(row["picture"].removeprefix("pictures/") for row in _rows(first / "request.csv"))
-    for part in ("pictures", "drafts"):
+    annotator.ask(queries(IDS), predict_masks=Model())
+    assert set(read_requested_images(first / "request.csv").values()) == set(IDS)
+    names = sorted(row["image"].removeprefix("images/") for row in _rows(first / "request.csv"))
+    for part in ("images", "drafts"):
         assert sorted(path.name for path in (first / part).iterdir()) == names
 
 
@@ -137,32 +137,32 @@ def test_a_large_request_is_written_a_few_at_a_time(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(PreparedSite, "images", lambda self, ids: sizes.append(len(ids)) or images(self, ids))
     model = Model()
     monkeypatch.setattr(Model, "mask", staticmethod(lambda sample: np.zeros((32, 32), dtype=np.uint8)))
-    FolderAnnotator(site, folder=tmp_path / "site").ask(queries(site.ids().tolist()), draw=model)
+    FolderAnnotator(site, folder=tmp_path / "site").ask(queries(site.ids().tolist()), predict_masks=model)
     assert sum(sizes) == sum(map(len, model.asked)) == 60
     assert max(*sizes, *map(len, model.asked)) <= 16
 
 
 def test_nothing_asked_writes_nothing(lesions: PreparedSite, tmp_path: Path) -> None:
-    FolderAnnotator(lesions, folder=tmp_path / "site").ask([], draw=None)
+    FolderAnnotator(lesions, folder=tmp_path / "site").ask([], predict_masks=None)
     assert not (tmp_path / "site").exists()
 
 
-@pytest.mark.parametrize("place", ["round-001", "round-001/pictures"])
+@pytest.mark.parametrize("place", ["round-001", "round-001/images"])
 def test_a_link_does_not_lead_the_request_elsewhere(lesions: PreparedSite, tmp_path: Path, place: str) -> None:
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "site" / "annotation" / place
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FealError, match="link out of the annotation folder"):
-        FolderAnnotator(lesions, folder=tmp_path / "site").ask(queries(IDS), draw=None)
+        FolderAnnotator(lesions, folder=tmp_path / "site").ask(queries(IDS), predict_masks=None)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_is_said(lesions: PreparedSite, tmp_path: Path, first: Path) -> None:
     first.mkdir(parents=True)
-    (first / "pictures").write_text("a file")
+    (first / "images").write_text("a file")
     with pytest.raises(FealError, match="could not be written"):
-        FolderAnnotator(lesions, folder=tmp_path / "site").ask(queries(IDS), draw=None)
+        FolderAnnotator(lesions, folder=tmp_path / "site").ask(queries(IDS), predict_masks=None)
 
 
 def test_the_truth_is_never_opened(
@@ -172,12 +172,12 @@ def test_the_truth_is_never_opened(
         raise AssertionError("the truth was opened")
 
     for name, module in list(sys.modules.items()):
-        if name.startswith("feal.") and hasattr(module, "open_truth"):
-            monkeypatch.setattr(module, "open_truth", forbidden)
+        if name.startswith("feal.") and hasattr(module, "open_labels"):
+            monkeypatch.setattr(module, "open_labels", forbidden)
     (lesions.folder / "truth.npy").unlink()
     annotator = FolderAnnotator(lesions, folder=tmp_path / "site")
     annotator.check(allow_single_class=False)
-    annotator.ask(queries(IDS), draw=None)
+    annotator.ask(queries(IDS), predict_masks=None)
     (first / "answers.csv").write_text("sample,label\ns5,vascular\n")
     (answer,) = annotator.poll(pending=IDS, answered=[]).answers
     assert (answer.sample, answer.label) == ("s5", 2)
@@ -185,7 +185,7 @@ def test_the_truth_is_never_opened(
 
 @given(st.lists(st.text(), min_size=1, max_size=20))
 def test_file_names_are_safe_and_unique_in_any_case(samples: list[str]) -> None:
-    names = [file_name(rank, sample) for rank, sample in enumerate(samples, start=1)]
+    names = [name_image(rank, sample) for rank, sample in enumerate(samples, start=1)]
     assert len({name.lower() for name in names}) == len(names)
     for name in names:
         assert name.isascii()

@@ -1,21 +1,22 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from feal.analysis import read_discrimination
-from feal.config import load
 from tests.command import Command
 
 PAPER = ["fed-camelyon", "fed-fundus", "fed-isic", "fed-polyp", "fed-prostate", "octa-500"]
 SYNTHETIC = ["synthetic-lesions", "synthetic-polyps"]
 
 TINY = [
-    "synthetic.sites=2",
-    "synthetic.train=40",
-    "synthetic.test=16",
-    "synthetic.classes=5",
+    "dataset.sites=2",
+    "dataset.train=40",
+    "dataset.test=16",
+    "dataset.classes=5",
     "rounds=2",
     "communication_rounds=2",
     "budget=5",
@@ -93,7 +94,7 @@ def test_the_default_folder_is_new_each_time(
         ),
         ("datasets", [*PAPER, *SYNTHETIC]),
         ("models", ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn", "unet", "unet-lite0"]),
-        ("engines", ["flower", "flower-simulation", "in-process"]),
+        ("transports", ["flower", "flower-simulation", "in-process"]),
         ("annotators", ["folder", "oracle"]),
     ],
 )
@@ -102,26 +103,6 @@ def test_list(command: Command, what: str, named: list[str]) -> None:
     assert listed.code == 0
     lines = [line.split()[0] for line in listed.out.splitlines()[1:] if line.strip() and line[1] != " "]
     assert sorted(lines) == sorted(named)
-
-
-def test_the_papers_figures_stand_beside_its_settings(command: Command) -> None:
-    listed = command("list", "presets", "--paper")
-    assert listed.code == 0
-    said = " ".join(listed.out.split())
-    for preset in PAPER:
-        settings = load(preset)
-        assert f"{preset} the paper's" in said
-        facts = f"budget {settings.budget} · communication_rounds 100 · lambda {settings.evidence.lambda_:g}"
-        assert f"model {settings.model} · {facts}" in said
-    assert "feal 65.18 ± 0.41¹ 67.77 ± 1.31¹ 68.41 ± 1.01¹ 68.46 ± 0.37¹" in said
-    assert "feal 83.72¹ 85.19¹ 85.96¹ 86.27¹" in said
-    assert "states lambda, n and tau for fed-isic and fed-polyp alone, and no batch_size" in said
-
-
-def test_the_papers_figures_are_for_presets(command: Command) -> None:
-    refused = command("list", "models", "--paper")
-    assert refused.code == 2
-    assert "--paper is for presets" in refused.err
 
 
 def test_data_show_writes_a_sheet_for_each_site(command: Command, tmp_path: Path) -> None:
@@ -136,7 +117,7 @@ def test_data_show_writes_a_sheet_for_each_site(command: Command, tmp_path: Path
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["run"], ["resume"], ["show"], ["labels"], ["predict"], ["export"], ["list"], ["paper"], ["data"]]
+    [[], ["run"], ["resume"], ["show"], ["labels"], ["predict"], ["export"], ["list"], ["data"]]
     + [["data", what] for what in ("prepare", "check", "show")],
 )
 def test_help_has_examples_everywhere(command: Command, words: list[str]) -> None:
@@ -154,3 +135,8 @@ def test_version(command: Command) -> None:
 def test_unknown_commands_are_usage_errors(command: Command) -> None:
     assert command("rnu").code == 2
     assert command("run").code == 2
+
+
+def test_the_help_needs_no_heavy_import() -> None:
+    code = "import sys, feal.cli.app; print(*({'torch', 'numpy', 'pydantic', 'monai', 'flwr'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"

@@ -34,9 +34,9 @@ def sweep(run: Path, tmp_path: Path) -> Path:
                 return base + 0.1 * number if name == "balanced_accuracy" else value
 
             settings = {"budget": "all"} if strategy == "full" else {}
-            model = {"query_model": "local"} if strategy == "entropy" else {}
+            name = {"name": "entropy", "query_model": "local"} if strategy == "entropy" else strategy
             place = tmp_path / "sweep" / strategy / str(seed)
-            copied(run, place, change=figure, strategy=strategy, seed=seed, **settings, **model)
+            copied(run, place, change=figure, strategy=name, seed=seed, **settings)
     return tmp_path / "sweep"
 
 
@@ -63,14 +63,14 @@ def test_other_formats(sweep: Path, command: Command) -> None:
     printed = command("compare", sweep, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(printed.out)))
     (cell,) = (row for row in rows if row["arm"] == "entropy local" and row["round"] == "3")
-    assert (cell["figure"], cell["value"], cell["n"], cell["rank"]) == ("balanced_accuracy", "0.45", "2", "1")
+    assert (cell["metric"], cell["value"], cell["n"], cell["rank"]) == ("balanced_accuracy", "0.45", "2", "1")
     assert "Intervals of fewer than 5 pairs" in printed.err
 
 
 def test_another_metric_share_and_reference(sweep: Path, command: Command) -> None:
     words = ("--metric", "accuracy", "--over", "mean", "--to", "entropy local", "--share", "0.5")
     ended = command("compare", sweep, *words, "--format", "markdown")
-    assert "Accuracy, mean of the sites' figures" in ended.out
+    assert "Accuracy, mean of the sites' values" in ended.out
     assert "difference to entropy local" in ended.out
     assert "to 50 % of full" in ended.out
 
@@ -88,11 +88,11 @@ def test_what_is_unfinished_broken_or_not_begun_is_said(run: Path, sweep: Path, 
     log.write_bytes(b"".join(lines))
     ended = command("compare", sweep)
     assert ended.code == 0
-    assert ended.out.startswith("8 runs (6 finished, 1 unfinished, 1 not begun)")
+    assert ended.out.startswith("8 runs (6 finished, 1 unfinished, 1 not started)")
     assert "random is unfinished: seed 5 (2 of 3 rounds); left out" in ended.out
     assert f"{log}, line {at + 1}: no record can be read there" in ended.out
     assert "0.300 (n=1)" in ended.out
-    assert "entropy local: paired with random over the common seeds 0 (random alone has 1)" in ended.out
+    assert "entropy local: paired with random over the common seeds 0 (only random has 1)" in ended.out
 
 
 def test_damaged_runs_stop_nothing_and_are_told(run: Path, sweep: Path, command: Command) -> None:
@@ -110,9 +110,9 @@ def test_damaged_runs_stop_nothing_and_are_told(run: Path, sweep: Path, command:
         f"{sweep / 'no-state' / 'state.json'} is damaged (it is missing)",
         f"{sweep / 'no-config' / 'config.yaml'} is damaged (it is missing)",
         f"{sweep / 'empty-log' / 'metrics.jsonl'} is shorter than what was written",
-        f"{sweep / 'entropy' / 'zero again'} repeats {sweep / 'entropy' / '0'} (settings, seed and figures): left",
+        f"{sweep / 'entropy' / 'zero again'} repeats {sweep / 'entropy' / '0'} (same settings, seed and metrics)",
         f"{log}, line ",
-        "pooled is not as it should be (Input should be a finite number), so it is left out",
+        "mean is not valid (Input should be a finite number), so it is left out",
     ):
         assert said in ended.out
     table = [line for line in whole.splitlines() if line.startswith((" full", " random", " entropy"))]
@@ -123,9 +123,9 @@ def test_damaged_runs_stop_nothing_and_are_told(run: Path, sweep: Path, command:
 def test_a_single_seed(sweep: Path, command: Command) -> None:
     ended = command("compare", sweep / "random" / "0", sweep / "entropy" / "0")
     assert "of one seed, which has no deviation" in ended.out
-    assert "(one pair): whether that is noise cannot be said." in ended.out
+    assert "(one pair): too few to tell from noise." in ended.out
     assert "A single seed has no interval" in ended.out
-    assert "No finished run of full is there" in ended.out
+    assert "There is no finished run of full" in ended.out
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_single_seed(sweep: Path, command: Command) -> None:
     [
         (["--metric", "balanced"], "did you mean 'balanced_accuracy'"),
         (["--to", "entropy"], "did you mean 'entropy local'"),
-        (["--share", "2"], "such as --share 0.95"),
+        (["--share", "2"], "such as 0.95"),
     ],
 )
 def test_a_mistake_is_one_sentence(sweep: Path, command: Command, words: list[str], said: str) -> None:
@@ -151,13 +151,13 @@ def test_places_without_runs_or_with_different_ones(
     copied(run, tmp_path / "other", model="densenet121")
     mixed = command("compare", sweep, tmp_path / "other")
     assert mixed.code == 2
-    assert "are runs of different experiments (model is densenet121 and tiny-cnn)" in mixed.err
+    assert "are runs of different experiments (model.name is densenet121 and tiny-cnn)" in mixed.err
 
 
 def test_a_narrow_screen_gets_the_table_in_parts(
     sweep: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("feal.cli.grids.WIDTH", 60)
+    monkeypatch.setattr("feal.cli.compare.LINE_WIDTH", 60)
     lines = command("compare", sweep).out.splitlines()
     assert [line.split() for line in lines if "entropy" in line][:2] == [
         ["entropy", "local", "0.250", "±", "0.071", "0.350", "±", "0.071¹"],

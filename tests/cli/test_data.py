@@ -9,16 +9,15 @@ import pytest
 import yaml
 from PIL import Image
 
-from feal.config import load
-from feal.data import located
+from feal.data import locate
 from tests.command import Command
 
 OWN = """
-from feal.data.preparation import Download, Draft, Piece, Scan
-from feal.data.preparation.decoding import colour, letterboxed, picture
+from feal.data.prepare import DatasetSource, DecodedSample, ScanResult, SourceRecord
+from feal.data.prepare.decode import decode_image, letterbox, to_rgb
 
 
-class Mine(Download):
+class Mine(DatasetSource):
     name = "mine"
     task = "classification"
     classes = ("a", "b")
@@ -27,12 +26,12 @@ class Mine(Download):
     def scan(self, folder):
         files = sorted(folder.rglob("*.png"))
         labels = ["ab".index(file.parent.name) for file in files]
-        drafts = [Draft(site="alder", id=f.stem, image=f, label=n) for f, n in zip(files, labels)]
-        return Scan(drafts=drafts)
+        records = [SourceRecord(site="alder", id=f.stem, image=f, label=n) for f, n in zip(files, labels)]
+        return ScanResult(records=records)
 
-    def read(self, draft, *, size):
-        image = letterboxed(colour(picture(draft.image)), size, nearest=False)
-        return [Piece(id=draft.id, image=image.transpose(2, 0, 1), truth=draft.label)]
+    def read(self, record, *, size):
+        image = letterbox(to_rgb(decode_image(record.image)), size, nearest=False)
+        return [DecodedSample(id=record.id, image=image.transpose(2, 0, 1), label=record.label)]
 """
 
 
@@ -60,10 +59,10 @@ def test_pictures_are_prepared_checked_and_shown(command: Command, pictures: Pat
     assert "is prepared" in first.out
     assert "feal data show to" in first.out
     again = command(*words, "--name", "mine")
-    assert "was prepared already, from the same files: nothing was done" in again.out
+    assert "was already prepared from the same files: nothing was done" in again.out
     checked = command("data", "check", "to")
     assert checked.code == 0
-    assert "to is whole: 2 sites" in checked.out
+    assert "to is intact: 2 sites" in checked.out
     shown = command("data", "show", "to", "--out", "sheets")
     assert shown.code == 0
     rows = [line.split() for line in shown.out.splitlines()]
@@ -111,8 +110,8 @@ def test_a_damaged_set(command: Command, pictures: Path) -> None:
 def test_a_class_of_ones_own_also_in_processes(
     command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("feal.data.preparation.chunks._DRAFTS", 6)
-    monkeypatch.setattr("feal.data.preparation.workers._WORTH", 0.0)
+    monkeypatch.setattr("feal.data.prepare.chunks._RECORDS", 6)
+    monkeypatch.setattr("feal.data.prepare.chunks._PARALLEL_SECONDS", 0.0)
     Path("my_set.py").write_text(OWN)
     ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--processes", 2)
     assert ended.code == 0, ended.err
@@ -122,7 +121,7 @@ def test_a_class_of_ones_own_also_in_processes(
 def test_mistakes(command: Command, pictures: Path) -> None:
     Path("my_set.py").write_text(OWN)
     for words, said in (
-        (("folder", "--from", pictures), "need a task: add --task"),
+        (("folder", "--from", pictures), "needs a task: add --task"),
         (("fed-isik", "--from", pictures), "There is no data set 'fed-isik'"),
         (("my_set.py", "--from", pictures), "name the data set in it, too, as my_set.py:Class"),
         (("my_set.py:Mime", "--from", pictures), "did you mean 'Mine'"),
@@ -141,12 +140,12 @@ def test_mistakes(command: Command, pictures: Path) -> None:
         ("    size = 32\n", "", "Mine needs the attribute `size`, a whole number of pixels"),
         ('    name = "mine"\n', "", "Mine needs the attribute `name`"),
         ('task = "classification"', 'task = "guessing"', "`task`, classification or segmentation"),
-        ("label=n)", "label=n, group=3)", "`group` is 3: str or None is needed"),
-        ("label=n)", 'label=n, split="val")', "is on the side 'val' of the split"),
-        ("Scan(drafts=drafts)", "drafts", "gave a list: a Scan is needed"),
+        ("label=n)", "label=n, group=3)", "`group` is 3: it must be str or None"),
+        ("label=n)", 'label=n, split="val")', "is in the split 'val': use train or test"),
+        ("ScanResult(records=records)", "records", "returned a list: it must return a ScanResult"),
         ("files = sorted", "files = nothing", "Mine fails to scan"),
-        ("image = letterboxed", "image = nothing", "NameError: name 'nothing' is not defined"),
-        ("return [Piece(", "return [dict(", "gave something else than pieces"),
+        ("image = letterbox", "image = nothing", "NameError: name 'nothing' is not defined"),
+        ("return [DecodedSample(", "return [dict(", "did not return decoded samples"),
     ],
 )
 def test_mistakes_in_a_class_are_one_sentence(
@@ -176,7 +175,7 @@ def test_the_pages_class_finds_a_picture_of_another_name(command: Command, pictu
 def test_small_presets_say_how_to_prepare_them(preset: str) -> None:
     content = yaml.safe_load((files("feal.config") / "presets" / f"{preset}.yaml").read_text())
     assert content["about"].endswith("prepare with --size 128")
-    assert content["size"] == 128
+    assert content["dataset"]["size"] == 128
 
 
 def test_sizes_of_a_set_lie_side_by_side(
@@ -188,17 +187,17 @@ def test_sizes_of_a_set_lie_side_by_side(
     for size in (32, 48):
         assert command(*words, "--size", size, "--processes", 1).code == 0
     assert sorted(path.name for path in kept.iterdir()) == ["mine-32", "mine-48"]
-    assert "mine-48 is whole" in "".join(command("data", "check", "mine", "size=48").out.split("\n"))
+    assert "mine-48 is intact" in "".join(command("data", "check", "mine", "size=48").out.split("\n"))
     assert command("data", "show", "mine", "size=32", "--out", "sheets").code == 0
     assert command("data", "check", "mine-32").code == 0
     ended = command("data", "check", "mine")
     assert ended.code == 2
     told = " ".join(ended.err.split())
-    assert f"(size=32 in {kept}/mine-32, size=48 in {kept}/mine-48)" in told
+    assert f"(dataset.size=32 in {kept}/mine-32, dataset.size=48 in {kept}/mine-48)" in told
     refused = " ".join(command("data", "check", "mine", "size=64").err.split())
     assert "is not prepared at 64 pixels in" in refused
     assert "`feal data prepare folder --name mine --from DOWNLOAD --size 64`" in refused
-    assert located(load("demo", {"dataset": "mine", "size": 32})) == kept / "mine-32"
+    assert locate("mine", params={"size": 32}) == kept / "mine-32"
 
 
 def test_a_set_is_checked_by_its_name(command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +207,6 @@ def test_a_set_is_checked_by_its_name(command: Command, pictures: Path, monkeypa
     assert prepared.code == 0
     checked = command("data", "check", "mine")
     assert checked.code == 0
-    assert "mine-32 is whole: 2 sites" in checked.out.replace("\n", "")
+    assert "mine-32 is intact: 2 sites" in checked.out.replace("\n", "")
     manifest = json.loads((pictures.parent / "kept" / "mine-32" / "manifest.json").read_text())
     assert manifest["classes"] == ["a", "b"]

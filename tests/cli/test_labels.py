@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from feal.annotation import Answer
-from feal.data.pictures import read_mask
+from feal.data.images import read_mask
 from feal.experiment import start
-from feal.federation.store import Store
+from feal.rundir.site_store import Store
 from tests.command import Command
 from tests.prepared import write_prepared
 from tests.runs import tiny, tiny_polyps
@@ -58,7 +58,7 @@ def test_a_finished_run_with_a_correction(command: Command, run: Path) -> None:
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()
     assert lines[0].strip() == "alder"
-    assert lines[1].split()[:6] == ["round", "asked", "labelled", "cannot", "awaited", "corrected"]
+    assert lines[1].split()[:6] == ["round", "asked", "labels", "declined", "pending", "corrected"]
     assert _figures(lines[2]) == ["1", "5", "4", "1", "0", "1"]
     assert _figures(lines[3]) == ["2", "5", "5", "0", "0", "0"]
     assert "birch" in shown.out
@@ -79,15 +79,15 @@ def test_what_is_awaited_and_refused_and_where(command: Command, tmp_path: Path)
     run = start(tiny(annotator="folder"), out=tmp_path / "run").folder
     place = run / "sites" / "alder" / "annotation" / "round-001"
     shown = command("labels", run)
-    assert f"5 of round 1 awaited in {place}" in shown.out
+    assert f"5 pending in round 1: {place}" in shown.out
     assert "refused" not in shown.out
     request = (place / "request.csv").read_text()
     sample = request.splitlines()[1].split(",")[0]
     (place / "answers.csv").write_text(f"sample,label\n{sample},0\nnobody,1\n")
     assert command("resume", run).code == 0
     shown = command("labels", run)
-    assert f"4 of round 1 awaited in {place}" in shown.out
-    assert f"listed in {place.parent / 'refused.csv'}" in shown.out
+    assert f"4 pending in round 1: {place}" in shown.out
+    assert f"rejected answers: {place.parent / 'rejected.csv'}" in shown.out
 
 
 def test_export_has_every_answer_and_its_history(command: Command, run: Path, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_export_has_every_answer_and_its_history(command: Command, run: Path, tm
 def test_class_names_come_from_the_runs_state(
     command: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("feal.cli.labels.read_json", lambda path: {"facts": {"classes": list("abcde")}})
+    monkeypatch.setattr("feal.fileio.read_json", lambda path: {"facts": {"classes": list("abcde")}})
     assert command("labels", run, "--export", tmp_path / "out").code == 0
     for row in _rows(tmp_path / "out"):
         assert row["class"] == "abcde"[int(row["label"])]
@@ -169,7 +169,7 @@ def test_no_run_and_a_run_without_questions(command: Command, run: Path, tmp_pat
     assert "holds no run" in refused.err
     for path in run.glob("sites/*/site.sqlite"):
         path.unlink()
-    assert "asked for no label yet" in command("labels", run).out
+    assert "has not requested any label yet" in command("labels", run).out
 
 
 def test_a_damaged_store_is_said(command: Command, run: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_deployed_sites_own_folder(command: Command, tmp_path: Path) -> None:
     (place / "state" / "runs").mkdir(parents=True)
     (place / "site.yaml").write_text("name: alder\ncoordinator: hub.example.org:9092\n")
     for folder in (place, place / "state"):
-        assert "has taken part in no run yet" in command("labels", folder).out
+        assert "has not taken part in a run yet" in command("labels", folder).out
     data = write_prepared(tmp_path / "prepared")
     for number in (1, 2):
         settings = tiny(dataset=str(data), rounds=1, communication_rounds=1, seed=number)
@@ -198,5 +198,5 @@ def test_a_deployed_sites_own_folder(command: Command, tmp_path: Path) -> None:
     assert [line for line in shown.out.splitlines() if "0001" in line or "0002" in line] == [
         str(place / "state" / "runs" / f"{number:032}") for number in (1, 2)
     ]
-    assert "keeps 2 runs: name one of them" in command("labels", place, "--export", tmp_path / "2").err
+    assert "holds 2 runs: name the one to export" in command("labels", place, "--export", tmp_path / "2").err
     assert command("labels", place / "state" / "runs" / f"{2:032}", "--export", tmp_path / "2").code == 0

@@ -28,9 +28,9 @@ each_preset = pytest.mark.parametrize("preset", TABLE)
 def test_a_preset_is_the_papers(preset: str) -> None:
     settings = load(preset)
     model, weights, budget, lambda_, n, tau, weight_decay, transforms = TABLE[preset]
-    assert (settings.dataset, settings.model, settings.weights) == (preset, model, weights)
-    assert (settings.budget, settings.evidence.lambda_) == (budget, lambda_)
-    assert (settings.selection.n, settings.selection.tau) == (n, tau)
+    assert (settings.dataset.name, settings.model.name, settings.weights) == (preset, model, weights)
+    assert (settings.budget, settings.loss.params["lambda"]) == (budget, lambda_)
+    assert (settings.strategy.params["n"], settings.strategy.params["tau"]) == (n, tau)
     assert settings.training.weight_decay == weight_decay
     assert settings.transforms == Transforms(**{"normalise": "maximum", **transforms})
 
@@ -38,15 +38,15 @@ def test_a_preset_is_the_papers(preset: str) -> None:
 @each_preset
 def test_what_all_of_the_papers_presets_share(preset: str) -> None:
     settings = load(preset)
-    assert (settings.rounds, settings.communication_rounds, settings.cap) == (5, 100, 0.85)
-    assert (settings.participation, settings.restart, settings.initial) == (1.0, True, "random")
+    assert (settings.rounds, settings.communication_rounds, settings.max_labelled_fraction) == (5, 100, 0.85)
+    assert (settings.participation, settings.restart, settings.initial_labels) == (1.0, True, "random")
     training = settings.training
     assert (training.lr, training.batch_size, training.local_epochs) == (5e-4, 32, 1)
     assert (training.schedule, training.trainable) == ("half", "all")
-    evidence = settings.evidence
-    assert (evidence.activation, evidence.annealing, evidence.class_weight) == ("relu", 10, "prior")
-    assert (settings.strategy, settings.loss, evidence.squared) == ("feal", "evidential", None)
-    assert (settings.selection.rule, settings.selection.calibration) == ("nearest", "minmax")
+    loss, strategy = settings.loss.params, settings.strategy.params
+    assert (loss["activation"], loss["annealing"], loss["class_weight"]) == ("relu", 10, "prior")
+    assert (settings.strategy.name, settings.loss_name, loss["squared"]) == ("feal", "evidential", None)
+    assert (strategy["rule"], strategy["calibration"]) == ("nearest", "minmax")
     assert settings.selection.candidates == "all"
 
 
@@ -55,4 +55,4 @@ def test_a_preset_says_what_the_paper_does_not_state(preset: str) -> None:
     text = (resources.files("feal.config") / "presets" / f"{preset}.yaml").read_text()
     assert re.search(r"batch_size: 32  # .*the paper does not state it", text)
     assert re.search(r"#.* authors' code.*\ntransforms:", text)
-    assert bool(re.search(r"# The paper does not state these three .*\nevidence:", text)) == (preset not in STATED)
+    assert bool(re.search(r"# The paper states neither lambda nor .*\nloss:", text)) == (preset not in STATED)

@@ -8,7 +8,7 @@ import pytest
 from feal.data.prepared import PreparedSet, open_prepared
 from feal.data.synthetic.lesions import SyntheticLesions
 from feal.data.synthetic.polyps import SyntheticPolyps
-from feal.data.writing import PreparedWriter
+from feal.data.writer import PreparedWriter
 
 
 @pytest.fixture(scope="session")
@@ -36,9 +36,9 @@ def plain(tmp_path: Path) -> Path:
             ids=["s3", "s1", "s4", "s2"],
             patients=["p", "q", "r", "p"],
             splits=["train", "test", "train", "train"],
-            given=[True, False, False, False],
+            initial=[True, False, False, False],
             sources=["x", "y", "z", ""],
             images=np.repeat(np.arange(4, dtype=np.uint8), 6).reshape(4, 1, 2, 3),
-            truth=np.array([0, 1, 1, 0]),
+            labels=np.array([0, 1, 1, 0]),
         )
     return root

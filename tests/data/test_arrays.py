@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feal.data.arrays import ArrayWriter, StoredArray, rows_written, write_array
+from feal.data.arrays import ArrayWriter, StoredArray, count_rows, write_array
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float16", "int64", "bool", "S7"])
@@ -48,16 +48,16 @@ def test_what_was_read_is_a_copy(tmp_path: Path) -> None:
 def test_a_writer_that_was_stopped_goes_on_behind_the_rows_it_keeps(tmp_path: Path) -> None:
     path, values = tmp_path / "part.npy", np.arange(60, dtype=np.float32).reshape(10, 2, 3)
     facts = {"row": (2, 3), "dtype": "float32"}
-    assert rows_written(path, **facts) == 0
+    assert count_rows(path, **facts) == 0
     writer = ArrayWriter(path, **facts)
     writer.append(values[:6])
     writer.append(-values[6:8])
     writer.close(sync=False)
     path.write_bytes(path.read_bytes()[:-1])
-    assert rows_written(path, **facts) == 7
-    assert rows_written(path, row=(3, 2), dtype="float32") == rows_written(path, row=(2, 3), dtype="int32") == 0
+    assert count_rows(path, **facts) == 7
+    assert count_rows(path, row=(3, 2), dtype="float32") == count_rows(path, row=(2, 3), dtype="int32") == 0
     with ArrayWriter(path, **facts, keep=6) as writer:
         writer.append(values[6:])
     assert np.array_equal(np.load(path), values)
     path.write_bytes(b"half a header")
-    assert rows_written(path, **facts) == 0
+    assert count_rows(path, **facts) == 0

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from feal.data.fitting import Fitting
 from feal.data.manifest import read_manifest
-from feal.data.prepared import regions_of
+from feal.data.prepared import resolve_regions
+from feal.data.resize import Fitting
 from feal.errors import FealError
 
 
@@ -37,9 +37,9 @@ def test_regions_are_the_classes_but_the_first_unless_named(plain: Path) -> None
     manifest, _ = read_manifest(plain)
     classes = ("background", "rim", "cup")
     fundus = replace(manifest, task="segmentation", classes=classes)
-    assert regions_of(fundus) == {"rim": (1,), "cup": (2,)}
-    assert regions_of(replace(fundus, regions={"disc": (1, 2)})) == {"disc": (1, 2)}
-    assert regions_of(replace(manifest, task="classification")) == {}
+    assert resolve_regions(fundus) == {"rim": (1,), "cup": (2,)}
+    assert resolve_regions(replace(fundus, regions={"disc": (1, 2)})) == {"disc": (1, 2)}
+    assert resolve_regions(replace(manifest, task="classification")) == {}
 
 
 def test_the_digest_follows_the_content(plain: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
         ({"format": 2}, "format 2"),
         (
             {"format": 0},
-            r"of another version than this one, .*: remove the folder .* and prepare the data set again",
+            r"but this version reads format 1: remove .* and prepare the data set again",
         ),
         ({"classes": [f"c{n}" for n in range(256)], "task": "segmentation"}, "must hold at most 255 classes"),
         ({"task": "regression"}, "'task' must be one of"),
@@ -63,14 +63,14 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
         ({"classes": ["a", 3]}, "must hold names"),
         ({"classes": None}, "wrong kind"),
         ({"dtype": "object"}, "'dtype' must be one of"),
-        ({"height": 0}, "'height' must be a whole number"),
-        ({"width": True}, "'width' must be a whole number"),
-        ({"channels": 1.5}, "'channels' must be a whole number"),
+        ({"height": 0}, "'height' must be a positive whole number"),
+        ({"width": True}, "'width' must be a positive whole number"),
+        ({"channels": 1.5}, "'channels' must be a positive whole number"),
         ({"sites": {}}, "names no site"),
-        ({"sites": {"../up": {"samples": 4, "checksums": {}}}}, "site name '../up' is not possible"),
+        ({"sites": {"../up": {"samples": 4, "checksums": {}}}}, "site name '../up' is invalid"),
         ({"sites": {"alder": {"samples": 0, "checksums": {}}}}, "at least one sample"),
-        ({"sites": {"alder": {"samples": 4, "checksums": {"/etc/passwd": "x"}}}}, "impossible entry"),
-        ({"sites": {"alder": {"samples": 4, "checksums": {"../x": "x"}}}}, "impossible entry"),
+        ({"sites": {"alder": {"samples": 4, "checksums": {"/etc/passwd": "x"}}}}, "invalid entry"),
+        ({"sites": {"alder": {"samples": 4, "checksums": {"../x": "x"}}}}, "invalid entry"),
         ({"sites": {"alder": {"samples": 4}}}, "'checksums' is missing"),
         ({"regions": {"all": []}}, "'regions' (are for segmentation|must name classes)"),
         ({"regions": {"all": [1, 1]}, "task": "segmentation"}, "must name classes for 'all', each once"),
@@ -78,8 +78,8 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
         ({"regions": 3}, "wrong kind"),
         ({"fitting": {"shape": "round"}}, "wrong kind"),
         ({"fitting": {"shape": "canvas"}}, "wrong kind"),
-        ({"fitting": {"clip": 0.99}}, "'fitting' clips pictures to uint16, and pixels are uint8"),
-        ({"name": "a/b"}, "data set name 'a/b' is not possible"),
+        ({"fitting": {"clip": 0.99}}, "'fitting' clips images to uint16, but pixels are uint8"),
+        ({"name": "a/b"}, "data set name 'a/b' is invalid"),
     ],
 )
 def test_an_impossible_field_is_named(plain: Path, changes: dict[str, object], said: str) -> None:

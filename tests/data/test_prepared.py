@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from feal.data.manifest import Manifest, SiteRecord
-from feal.data.prepared import open_prepared, verify
-from feal.data.writing import PreparedWriter
+from feal.data.prepared import open_prepared
+from feal.data.verify import verify
+from feal.data.writer import PreparedWriter
 from feal.errors import FealError
 
 
@@ -20,7 +21,7 @@ def _site_of(root: Path, dtype: str, images: np.ndarray) -> Path:
     ) as writer:
         ids = [f"s{index}" for index in range(len(images))]
         labels = np.zeros(len(images), dtype=np.int16)
-        writer.site("alder").append(ids=ids, images=images, truth=labels, splits=["train"] * len(images))
+        writer.site("alder").append(ids=ids, images=images, labels=labels, splits=["train"] * len(images))
     return root
 
 
@@ -36,7 +37,7 @@ def test_columns_come_in_order_of_ids(plain: Path) -> None:
     assert site.ids().tolist() == ["s1", "s2", "s3", "s4"]
     assert site.ids("train").tolist() == ["s2", "s3", "s4"]
     assert site.ids("test").tolist() == ["s1"]
-    assert site.given("train").tolist() == [False, True, False]
+    assert site.is_initial("train").tolist() == [False, True, False]
     assert site.patients("train").tolist() == ["p", "p", "r"]
     assert site.sources().tolist() == ["y", "", "x", "z"]
 

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -60,12 +59,12 @@ class Sheet:
         return found
 
     def turn_to(self, section: str) -> None:
-        """Choose a section and wait until every figure of it is drawn."""
+        """Choose a section and wait until every chart of it is drawn."""
         self.page.click(f"#tab-{section}")
         for plot in self.page.query_selector_all(f"#{section} .plot"):
             plot.scroll_into_view_if_needed()
             name = plot.get_attribute("id")
-            self.page.wait_for_selector(f"#{name} .main-svg", state="attached")
+            self.page.wait_for_selector(f"#{name} svg.marks", state="attached")
 
     def until(self, expression: str) -> None:
         """Wait for something to be true; the page's own policy forbids it to be asked from inside."""
@@ -75,13 +74,25 @@ class Sheet:
             self.page.wait_for_timeout(50)
         raise AssertionError(f"it never came to be: {expression}")
 
-    def traces(self, figure: str) -> list[dict[str, Any]]:
-        """What a figure that is drawn holds."""
-        found: list[dict[str, Any]] = self.page.evaluate(
-            """(name) => document.getElementById(`plot-${name}`).data.map((trace) => ({
-                name: trace.name, mode: trace.mode, meta: trace.meta, visible: trace.visible !== false,
-                y: Array.from(trace.y ?? [])}))""",
-            figure,
+    def points(self, plot: str) -> list[dict[str, str]]:
+        """What screen readers are told of the symbols of a chart, by the names of its columns."""
+        labels: list[str] = self.page.eval_on_selector_all(
+            f"#plot-{plot} .mark-symbol path[aria-label]", "all => all.map((p) => p.getAttribute('aria-label'))"
+        )
+        return [dict(part.split(": ", 1) for part in label.split("; ")) for label in labels]
+
+    def opacities(self, plot: str) -> dict[str, float]:
+        """The largest opacity of each series' symbols."""
+        found: dict[str, float] = self.page.evaluate(
+            """(name) => {
+                const found = {};
+                for (const path of document.querySelectorAll(`#plot-${name} .mark-symbol path[aria-label]`)) {
+                    const series = /Strategy: ([^;]*)/.exec(path.getAttribute("aria-label"))?.[1];
+                    if (series) found[series] = Math.max(found[series] ?? 0, Number(path.getAttribute("opacity")));
+                }
+                return found;
+            }""",
+            plot,
         )
         return found
 

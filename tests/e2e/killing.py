@@ -1,14 +1,15 @@
 """Runs that are killed by SIGKILL and resumed, each in a process forked from one that has imported everything.
 
-`python -m tests.e2e.killing every FOLDER` kills before and after each durable write of a small run
-(`every-polyps`: of a segmentation run, `people`: of one that waits for labels, `extension`: of the extension of a
-finished run); `random` kills a longer
-one at twenty random moments. Each prints a JSON report.
+`python -m tests.e2e.killing kinds FOLDER` kills before and after one durable write of each kind of a small run,
+`every` around each of them (`every-polyps`: of a segmentation run, `people`: of one that waits for labels,
+`extension`: of the extension of a finished run); `random` kills a longer one at twenty random moments. Each prints
+a JSON report.
 """
 
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -22,10 +23,10 @@ import monai.networks.nets  # noqa: F401
 import torch._dynamo  # noqa: F401
 
 import feal
-from feal import files
+from feal import fileio as files
 from feal.data import locate
 from feal.experiment import resume, start
-from feal.federation.store import Store
+from feal.rundir.site_store import Store
 from feal.settings import Settings
 from tests.frozen import frozen, write_weights
 from tests.people import answer_all, data_of
@@ -39,24 +40,32 @@ class _Killer:
     """Counts durable writes and kills this process at one of them."""
 
     def __init__(self, at: int, when: str) -> None:
-        self.count = 0
+        self.kinds: list[str] = []
+        """What was written, in order; numbers and digests in names left out."""
         self._at = at
         self._when = when
 
     def wrap(self, write: Callable[..., None]) -> Callable[..., None]:
         def wrapped(*args: object) -> None:
-            self.count += 1
-            if (self.count, self._when) == (self._at, "before"):
+            self.kinds.append(_kind(args[-1]))
+            if (len(self.kinds), self._when) == (self._at, "before"):
                 os.kill(os.getpid(), signal.SIGKILL)
             write(*args)
-            if (self.count, self._when) == (self._at, "after"):
+            if (len(self.kinds), self._when) == (self._at, "after"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         return wrapped
 
     def install(self) -> None:
-        files.publish = self.wrap(files.publish)
+        files.rename_durably = self.wrap(files.rename_durably)
         Store.commit = self.wrap(Store.commit)  # type: ignore[method-assign]
+
+
+def _kind(written: object) -> str:
+    """Name a durable write: a commit of a site's database, or a file by its folder and name."""
+    if not isinstance(written, Path):
+        return "commit"
+    return re.sub(r"[0-9a-f]{6,}|[0-9]+", "#", f"{written.parent.name}/{written.name}")
 
 
 def _carry_on(settings: Settings, folder: Path) -> str:
@@ -99,36 +108,39 @@ def _forked(work: Callable[[], object], *, kill_after: float | None = None) -> i
     return _ended(child)
 
 
-def every_write(
-    folder: Path, work: Callable[[Path], object], again: Callable[[Path], object]
-) -> dict[str, object]:
-    """Kill the work before and after each durable write in turn, go on, and compare with an undisturbed run."""
+def every_write(folder: Path, work: Work, again: Work, *, once_per_kind: bool = False) -> dict[str, object]:
+    """Kill the work before and after each durable write in turn, go on, and compare with an undisturbed run.
+
+    With `once_per_kind`, only at the last write of each kind.
+    """
     counted = folder / "writes"
 
     def undisturbed() -> None:
         killer = _Killer(0, "never")
         killer.install()
         work(folder / "whole")
-        counted.write_text(str(killer.count))
+        counted.write_text(json.dumps(killer.kinds))
 
     # The first run on a data set leaves notes and outputs of a trunk for all: it makes more writes than others.
     assert _forked(lambda: work(folder / "first")) == 0
     assert _forked(undisturbed) == 0
     expected = fingerprint(folder / "whole")
-    writes = int(counted.read_text())
+    kinds: list[str] = json.loads(counted.read_text())
+    last = {kind: number for number, kind in enumerate(kinds, start=1)}
+    writes = sorted(last.values()) if once_per_kind else list(range(1, len(kinds) + 1))
 
     def kills(first: int) -> None:
         wrong = []
-        for at in range(first, writes + 1, WORKERS):
+        for at in writes[first::WORKERS]:
             for when in ("before", "after"):
                 problem = _killed_once(folder / f"{when}-{at}", work, again, expected, _Killer(at, when))
                 wrong += [{"kill": f"{when} write {at}", **problem}] if problem else []
         (folder / f"wrong-{first}").write_text(json.dumps(wrong))
 
-    workers = [_fork(lambda first=first: kills(first)) for first in range(1, WORKERS + 1)]
+    workers = [_fork(lambda first=first: kills(first)) for first in range(WORKERS)]
     assert [_ended(worker) for worker in workers] == [0] * WORKERS
     wrong = [entry for path in folder.glob("wrong-*") for entry in json.loads(path.read_text())]
-    return {"writes": writes, "kills": 2 * writes, "wrong": wrong}
+    return {"writes": len(kinds), "kinds": sorted(last), "kills": 2 * len(writes), "wrong": wrong}
 
 
 def _killed_once(
@@ -182,8 +194,13 @@ def main() -> None:
     if kind == "every-frozen":
         small = frozen(write_weights(folder / "weights.safetensors"), "tail", rounds=1, communication_rounds=1)
     if kind.startswith("every"):
-        locate(small.dataset, synthetic=small.synthetic.model_dump())
+        locate(small.dataset)
         report = every_write(folder, lambda run: start(small, out=run), lambda run: _carry_on(small, run))
+    elif kind == "kinds":
+        asking = tiny(annotator="folder", rounds=1, communication_rounds=2)
+        data_of(asking)
+        work = lambda run: _with_people(asking, run)  # noqa: E731
+        report = every_write(folder, work, work, once_per_kind=True)
     elif kind == "people":
         asking = tiny(annotator="folder", rounds=1, communication_rounds=1)
         data_of(asking)
@@ -192,7 +209,7 @@ def main() -> None:
         report = extension(folder, tiny(rounds=1, communication_rounds=1))
     else:
         longer = tiny(
-            rounds=3, communication_rounds=12, synthetic={"sites": 3, "train": 60, "test": 20, "classes": 5}
+            rounds=3, communication_rounds=12, dataset={"sites": 3, "train": 60, "test": 20, "classes": 5}
         )
         report = random_moments(folder, longer)
     print(json.dumps(report))

@@ -21,41 +21,49 @@ def _report(kind: str, folder: Path) -> dict:
 
 
 @pytest.mark.slow
+def test_killed_around_one_durable_write_of_each_kind(tmp_path: Path) -> None:
+    report = _report("kinds", tmp_path)
+    assert "commit" in report["kinds"]
+    assert len(report["kinds"]) > 8
+    assert report["wrong"] == []
+
+
+@pytest.mark.nightly
 def test_killed_before_and_after_every_durable_write(tmp_path: Path) -> None:
     report = _report("every", tmp_path)
     assert report["writes"] > 40
     assert report["wrong"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_around_every_durable_write_of_a_segmentation_run(tmp_path: Path) -> None:
     report = _report("every-polyps", tmp_path)
     assert report["writes"] > 15
     assert report["wrong"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_around_every_durable_write_of_a_run_that_trains_a_part(tmp_path: Path) -> None:
     report = _report("every-frozen", tmp_path)
     assert report["writes"] > 15
     assert report["wrong"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_around_every_durable_write_of_a_run_that_waits_for_people(tmp_path: Path) -> None:
     report = _report("people", tmp_path)
     assert report["writes"] > 15
     assert report["wrong"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_around_every_durable_write_of_an_extension(tmp_path: Path) -> None:
     report = _report("extension", tmp_path)
     assert report["writes"] > 15
     assert report["wrong"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_at_twenty_random_moments(tmp_path: Path) -> None:
     report = _report("random", tmp_path)
     assert report["kills"] >= 15

@@ -14,7 +14,7 @@ from tests.paths import PROJECT
 pytestmark = pytest.mark.slow
 
 TINY = (
-    *("synthetic.sites=2", "synthetic.train=40", "synthetic.test=16", "rounds=2", "communication_rounds=1"),
+    *("dataset.sites=2", "dataset.train=40", "dataset.test=16", "rounds=2", "communication_rounds=1"),
     *("budget=5", "training.local_epochs=1"),
 )
 ARMS = ("--arms", "random-plain", "random-evidential", "feal-*")

@@ -10,18 +10,18 @@ import pytest
 import torch
 import yaml
 
-from feal import files
+from feal import fileio as files
 from feal.experiment import start
-from feal.federation import coordinator, learning
-from feal.files import locked
+from feal.federation.coordinator import loop as coordinator
+from feal.federation.site import training as learning
+from feal.fileio import lock_directory
 from feal.models import Network
-from feal.settings import Settings
 from tests.command import Command, Ended
 from tests.prepared import Spoil, write_prepared
 from tests.runs import differences, fingerprint, tiny
 
 SMALL = ["rounds=1", "communication_rounds=1", "budget=4"]
-FEW = ["synthetic.train=20", "synthetic.test=4"]
+FEW = ["dataset.train=20", "dataset.test=4"]
 """A data set that is drawn in no time."""
 
 
@@ -41,7 +41,7 @@ def _refused(ended: Ended, *words: str) -> None:
         (["demo", "strategy=fael"], ["'fael'", "'feal'"]),
         (["demo", "training.lrr=1"], ["'training.lrr'", "'training.lr'"]),
         (["demo", "budget=0"], ["budget=0"]),
-        (["demo", "selection.tau=2"], ["selection.tau=2"]),
+        (["demo", "strategy.tau=2"], ["strategy.tau=2"]),
         (["demo", "rounds=-1"], ["rounds=-1"]),
         (["demo", *FEW, "quorum=9"], ["quorum of 9", "4 sites"]),
         (["demo", *FEW, "model=unet"], ["unet", "segmentation", "tiny-cnn"]),
@@ -112,20 +112,20 @@ def test_nan_in_an_image_names_the_sample(command: Command, tmp_path: Path) -> N
 def test_all_evidence_zero_is_said_and_selection_still_works(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = coordinator.starting_model
+    build = coordinator.build_initial_model
 
-    def dead(settings: Settings, **facts: object) -> Network:
-        network = build(settings, **facts)
+    def dead(name: str, **options: object) -> Network:
+        network = build(name, **options)
         torch.nn.init.zeros_(network.head.weight)
         torch.nn.init.constant_(network.head.bias, -5.0)
         return network
 
-    monkeypatch.setattr(coordinator, "starting_model", dead)
+    monkeypatch.setattr(coordinator, "build_initial_model", dead)
     data = write_prepared(tmp_path / "data")
-    words = ["evidence.lambda=0", "rounds=2", "communication_rounds=1", "budget=4"]
+    words = ["loss.lambda=0", "rounds=2", "communication_rounds=1", "budget=4"]
     ended = command("run", "demo", f"dataset={data}", *words, "--out", tmp_path / "run")
     assert ended.code == 0
-    assert ended.out.count("no evidence for any class on the test samples of alder, birch") == 2
+    assert ended.out.count("assigns zero evidence to every test sample of alder, birch") == 2
     assert "100 %" in ended.out
     assert len((tmp_path / "run/sites/alder/selections/round-002.csv").read_text().splitlines()) == 5
 
@@ -136,13 +136,14 @@ def test_a_budget_above_the_pool_is_capped_and_said_once(command: Command, tmp_p
     ended = command("run", "demo", f"dataset={data}", *words, "--out", tmp_path / "run")
     assert ended.code == 0
     for site in ("alder", "birch"):
-        assert ended.out.count(f"Site {site} may give") == 1
+        assert ended.out.count(f"Site {site} can be asked for") == 1
 
 
 def test_a_budget_that_comes_to_nothing(command: Command, tmp_path: Path) -> None:
     data = write_prepared(tmp_path / "data", samples=20)
     _refused(
-        command("run", "demo", f"dataset={data}", "budget=0.01", "--out", tmp_path / "run"), "no label at all"
+        command("run", "demo", f"dataset={data}", "budget=0.01", "--out", tmp_path / "run"),
+        "budget=0.01 gives 0 labels at site alder",
     )
 
 
@@ -186,7 +187,7 @@ def test_only_rounds_may_change(command: Command, finished: Path) -> None:
     _refused(command("resume", finished, "rounds=0"), "rounds=0")
     _refused(command("resume", finished, "rounds=many"), "rounds=many")
     assert command("resume", finished, "rounds=2").code == 0
-    _refused(command("resume", finished, "rounds=1"), "2 rounds already")
+    _refused(command("resume", finished, "rounds=1"), "has 2 rounds: a run can be extended, not shortened to 1")
 
 
 def test_a_config_edited_between_run_and_resume(command: Command, finished: Path) -> None:
@@ -195,9 +196,9 @@ def test_a_config_edited_between_run_and_resume(command: Command, finished: Path
     settings = yaml.safe_load(content)
     settings["training"]["lr"] = 0.5
     path.write_text(yaml.safe_dump(settings))
-    _refused(command("resume", finished, "rounds=2"), "training.lr", "0.5", "put it back")
+    _refused(command("resume", finished, "rounds=2"), "training.lr", "0.5", "restore it")
     path.write_text(content.replace("seed: 0", "seed: many"))
-    _refused(command("resume", finished, "rounds=2"), "'seed'", "put it back")
+    _refused(command("resume", finished, "rounds=2"), "'seed'", "undo the edit")
     path.write_text("{")
     _refused(command("resume", finished, "rounds=2"), "config.yaml", "YAML")
     path.write_text(content)
@@ -306,7 +307,7 @@ def test_brackets_and_spaces_in_a_folders_name(command: Command, tmp_path: Path)
 
 
 def test_two_processes_on_one_folder(command: Command, finished: Path) -> None:
-    with locked(finished):
+    with lock_directory(finished):
         _refused(command("resume", finished), f"Process {os.getpid()}")
         assert "working on it now" in command("show", finished).out
 
@@ -319,7 +320,7 @@ def test_data_that_changed_since(command: Command, tmp_path: Path) -> None:
         path.unlink() if path.is_file() else path.rmdir()
     data.rmdir()
     write_prepared(data, samples=25)
-    _refused(command("resume", out, "rounds=2"), "changed since the run began")
+    _refused(command("resume", out, "rounds=2"), "changed since the run started")
 
 
 @pytest.mark.parametrize("write", [1, 4, 9, 17])
@@ -327,7 +328,7 @@ def test_a_full_disk(
     command: Command, two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
 ) -> None:
     count = 0
-    publish = files.publish
+    publish = files.rename_durably
 
     def full(temporary: Path, final: Path) -> None:
         nonlocal count
@@ -337,9 +338,9 @@ def test_a_full_disk(
         publish(temporary, final)
 
     words = [f"{key}={value}" for key, value in _flat_tiny().items()]
-    monkeypatch.setattr(files, "publish", full)
-    _refused(command("run", "demo", *words, "--out", tmp_path / "run"), "no space left", "repeat the command")
-    monkeypatch.setattr(files, "publish", publish)
+    monkeypatch.setattr(files, "rename_durably", full)
+    _refused(command("run", "demo", *words, "--out", tmp_path / "run"), "No space left", "repeat the command")
+    monkeypatch.setattr(files, "rename_durably", publish)
     again = command("resume" if (tmp_path / "run").exists() else "run", *_again(tmp_path / "run", words))
     assert again.code == 0, again.err
     assert differences(fingerprint(two_rounds), fingerprint(tmp_path / "run")) == []

@@ -12,7 +12,7 @@ import pytest
 import feal
 from feal.data import PreparedSet
 from feal.experiment import Result, resume, start
-from feal.federation.progress import Silence
+from feal.federation.callbacks import NullCallback
 from tests.command import Command
 from tests.people import answer_all, data_of, requests, truth, write_answers
 from tests.runs import fingerprint, tiny, tiny_polyps
@@ -37,7 +37,7 @@ def _rows(run: Path, site: str, columns: str, table: str = "labels") -> list[tup
 
 
 def _refused(run: Path, site: str) -> list[dict[str, str]]:
-    with (run / "sites" / site / "annotation" / "refused.csv").open(newline="") as file:
+    with (run / "sites" / site / "annotation" / "rejected.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -47,7 +47,7 @@ def _refused(run: Path, site: str) -> list[dict[str, str]]:
 def test_true_answers_give_what_the_oracle_gives(settings: type, tmp_path: Path) -> None:
     oracle = start(settings(), out=tmp_path / "oracle")
     people = start(settings(annotator="folder"), out=tmp_path / "people")
-    assert (people.status, people.rounds) == ("waiting", [])
+    assert (people.status, people.rounds) == ("waiting", ())
     people = _answer_until_finished(people.folder, data_of(settings()))
     one, other = fingerprint(oracle.folder), fingerprint(people.folder)
     weights = [name for name in one if name.startswith("weights/")]
@@ -64,14 +64,14 @@ def test_a_run_that_waits_is_finished_with_exit_code_0_and_says_what_is_asked(
     run = start(tiny(annotator="folder", **ONE), out=tmp_path / "run").folder
     ended = command("resume", run)
     assert ended.code == 0
-    assert "waits for labels" in ended.out
+    assert "is waiting for labels" in ended.out
     assert "sites/birch/annotation/round-001" in ended.out
     assert "waiting for labels" in command("show", run).out
     assert feal.resume(run).status == "waiting"
 
 
 def test_partly_wrongly_twice_late_and_corrected(tmp_path: Path) -> None:
-    settings = tiny(annotator="folder", **{"annotation.min_share": 0.6})
+    settings = tiny(annotator="folder", **{"annotator.min_share": 0.6})
     data, run = data_of(settings), start(settings, out=tmp_path / "run").folder
     birch = requests(run, site="birch")
     answer_all(run, data)
@@ -96,7 +96,7 @@ def test_partly_wrongly_twice_late_and_corrected(tmp_path: Path) -> None:
     write_answers(first.folder, [(fourth.sample, other), (fourth.sample, right[fourth.sample])], by="bea")
     result = feal.resume(run)
     assert result.status == "waiting"
-    assert result.rounds[0]["labels"] == {"alder": 5, "birch": 2}
+    assert result.rounds[0].labels == {"alder": 5, "birch": 2}
     (first.folder / "answers.csv").unlink()
 
     # Late and corrected: the answers to round 1 count from round 2 on.
@@ -105,7 +105,7 @@ def test_partly_wrongly_twice_late_and_corrected(tmp_path: Path) -> None:
     write_answers(first.folder, late, by="cid")
     result = feal.resume(run)
     assert result.status == "finished"
-    assert result.rounds[1]["labels"] == {"alder": 10, "birch": 8}
+    assert result.rounds[1].labels == {"alder": 10, "birch": 8}
 
     held = {str(row[0]): row[1:] for row in _rows(run, "birch", "sample, label, answered_by, corrected")}
     assert held[first.sample] == (right[first.sample], "cid", 0)
@@ -118,19 +118,19 @@ def test_partly_wrongly_twice_late_and_corrected(tmp_path: Path) -> None:
 
 
 def test_an_answer_after_the_last_question_is_still_noted(tmp_path: Path) -> None:
-    settings = tiny(annotator="folder", **{"annotation.min_share": 0.5}, **ONE)
+    settings = tiny(annotator="folder", **{"annotator.min_share": 0.5}, **ONE)
     data, run = data_of(settings), start(settings, out=tmp_path / "run").folder
     for site in ("alder", "birch"):
         asked = requests(run, site=site)
         write_answers(asked[0].folder, [(one.sample, truth(data, one)) for one in asked[:3]])
 
-    class Late(Silence):
-        def stepped(self, **details: object) -> None:
+    class Late(NullCallback):
+        def on_step(self, **details: object) -> None:
             answer_all(run, data)
 
-    result = resume(run, watcher=Late())
+    result = resume(run, callback=Late())
     assert result.status == "finished"
-    assert result.rounds[0]["labels"] == {"alder": 3, "birch": 3}
+    assert result.rounds[0].labels == {"alder": 3, "birch": 3}
     assert len(_rows(run, "birch", "sample", "labels WHERE answered IS NOT NULL")) == 5
 
 
@@ -141,8 +141,8 @@ def test_min_share_may_be_lowered_on_the_way(tmp_path: Path) -> None:
         asked = requests(run, site=site)[0]
         write_answers(asked.folder, [(asked.sample, truth(data, asked))])
     assert feal.resume(run).status == "waiting"
-    result = feal.resume(run, **{"annotation.min_share": 0.2})
-    assert result.rounds[0]["labels"] == {"alder": 1, "birch": 1}
+    result = feal.resume(run, **{"annotator.min_share": 0.2})
+    assert result.rounds[0].labels == {"alder": 1, "birch": 1}
 
 
 def test_a_site_whose_labels_are_pending_holds_nobody_up_beyond_the_quorum(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_site_whose_labels_are_pending_holds_nobody_up_beyond_the_quorum(tmp_p
     write_answers(asked[0].folder, [(one.sample, truth(data, one)) for one in asked])
     result = feal.resume(run)
     assert result.status == "finished"
-    assert result.rounds[0]["labels"] == {"alder": 5, "birch": 0}
+    assert result.rounds[0].labels == {"alder": 5, "birch": 0}
 
 
 def test_a_waiting_run_can_be_moved(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_waiting_looks_until_the_answers_are_there(
         if len(naps) == 3:
             answer_all(run, data_of(settings))
 
-    monkeypatch.setattr("feal.experiment.running.time.sleep", nap)
-    ended = command("resume", run, "--wait", "annotation.poll_seconds=2.5")
+    monkeypatch.setattr("feal.experiment.run.time.sleep", nap)
+    ended = command("resume", run, "--wait", "annotator.poll_seconds=2.5")
     assert ended.code == 0
     assert naps == [2.5] * 3
     assert ended.out.count("Labels for round 1") == 2
@@ -205,7 +205,7 @@ def test_a_drawn_mask_comes_back_pixel_by_pixel(tmp_path: Path) -> None:
 def test_a_finished_run_takes_late_answers_in_and_counts_them_once_it_is_extended(
     command: Command, tmp_path: Path
 ) -> None:
-    settings = tiny(annotator="folder", **{"annotation.min_share": 0.4}, **ONE)
+    settings = tiny(annotator="folder", **{"annotator.min_share": 0.4}, **ONE)
     data, run = data_of(settings), start(settings, out=tmp_path / "run").folder
     for site in ("alder", "birch"):
         asked = requests(run, site=site)
@@ -214,7 +214,7 @@ def test_a_finished_run_takes_late_answers_in_and_counts_them_once_it_is_extende
     answer_all(run, data)
     assert "count once it is extended" in command("resume", run).out
     assert len(_rows(run, "birch", "sample", "labels WHERE answered IS NOT NULL")) == 5
-    assert feal.resume(run).rounds[0]["labels"] == {"alder": 2, "birch": 2}
+    assert feal.resume(run).rounds[0].labels == {"alder": 2, "birch": 2}
     feal.resume(run, rounds=2)
     answer_all(run, data)
     extended = feal.resume(run)
@@ -241,4 +241,4 @@ def test_a_label_that_is_taken_back_while_another_site_fails_locks_nothing(tmp_p
     birch.with_suffix(".away").rename(birch)
     answer_all(run, data)
     write_answers(asked[0].folder, [(rows[0][0], "cannot"), *rows[1:]])
-    assert feal.resume(run).rounds[0]["labels"] == {"alder": 4, "birch": 5}
+    assert feal.resume(run).rounds[0].labels == {"alder": 4, "birch": 5}

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from feal.analysis.figures import FIGURES
-from feal.analysis.figures.contract import shows_patients
-from feal.analysis.report import contents, render
-from feal.analysis.report.page import render_contents
+from feal.analysis.plots import PLOTS, shows_patients
+from feal.analysis.report import build_report, render_page
+from feal.analysis.report.build import render_body
 from feal.analysis.runs import read_runs
 from feal.experiment import start
 from tests.copies import copied
@@ -43,8 +42,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 run,
                 place / f"entropy-{model}-{seed}",
                 change=lambda number, _, value: value + 0.02 * number,
-                strategy="entropy",
-                query_model=model,
+                strategy={"name": "entropy", "query_model": model},
                 loss="plain",
                 seed=seed,
             )
@@ -58,7 +56,7 @@ def report(sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _written(out: Path, *places: Path) -> Path:
-    out.write_text(render(contents(read_runs(places))))
+    out.write_text(render_page(build_report(read_runs(places))))
     return out
 
 
@@ -90,18 +88,18 @@ def test_tabs_follow_the_keyboard_and_the_address(report: Path, browser: Browser
     sheet.page.focus("#tab-cost")
     for key, there in (
         ("ArrowRight", "reproduce"),
-        ("ArrowRight", "answer"),
+        ("ArrowRight", "conclusions"),
         ("End", "reproduce"),
-        ("Home", "answer"),
+        ("Home", "conclusions"),
     ):
         sheet.page.keyboard.press(key)
         assert sheet.page.is_visible(f"#{there}")
         assert sheet.page.evaluate("document.activeElement.id") == f"tab-{there}"
-    assert sheet.page.url.endswith("#answer")
+    assert sheet.page.url.endswith("#conclusions")
     sheet.page.close()
 
 
-def test_curves_carry_the_figures_of_the_summary_and_menus_change_them(
+def test_curves_carry_the_metrics_of_the_summary_and_menus_change_them(
     sweep: Path, browser: Browser, tmp_path: Path
 ) -> None:
     report = _written(tmp_path / "one.html", sweep / "feal-0")
@@ -110,57 +108,91 @@ def test_curves_carry_the_figures_of_the_summary_and_menus_change_them(
     sheet.page.goto(report.as_uri())
     sheet.turn_to("learning")
 
-    def seen() -> dict[str, list[float]]:
-        lines = [trace for trace in sheet.traces("curves") if "markers" in trace["mode"]]
-        return {trace["meta"]["metric"]: trace["y"] for trace in lines if trace["visible"]}
+    def shown() -> list[float]:
+        return [float(point["value"]) for point in sheet.points("curves")]
 
-    def told(metric: str, *keys: str) -> list[float]:
-        figures = [record["metrics"][metric] for record in rounds]
+    def heading() -> str:
+        return str(sheet.page.text_content("#plot-curves .role-title-text"))
+
+    def expected(metric: str, *keys: str) -> list[float]:
+        values = [record["metrics"][metric] for record in rounds]
         for key in keys:
-            figures = [figure[key] for figure in figures]
-        return figures
+            values = [value[key] for value in values]
+        return values
 
-    assert seen() == {"balanced_accuracy": pytest.approx(told("balanced_accuracy", "pooled"))}
-    first, second = sheet.page.query_selector_all("#canvas-curves select")
-    first.select_option("accuracy")
-    sheet.until("document.getElementById('plot-curves').layout.yaxis.title.text === 'Accuracy'")
-    assert seen() == {"accuracy": pytest.approx(told("accuracy", "pooled"))}
-    second.select_option("birch")
+    assert (heading(), shown()) == (
+        "Balanced accuracy",
+        pytest.approx(expected("balanced_accuracy", "pooled"), rel=1e-5),
+    )
+    sheet.page.select_option("#canvas-curves select[name=metric]", label="accuracy")
+    sheet.until("document.querySelector('#plot-curves .role-title-text').textContent === 'Accuracy'")
+    assert shown() == pytest.approx(expected("accuracy", "pooled"), rel=1e-5)
+    sheet.page.select_option("#canvas-curves select[name=over]", "birch")
     sheet.page.wait_for_timeout(300)
-    assert seen() == {"accuracy": pytest.approx(told("accuracy", "sites", "birch"))}
+    assert shown() == pytest.approx(expected("accuracy", "sites", "birch"), rel=1e-5)
+    # What was chosen stays when the chart is drawn again for another width.
+    sheet.page.set_viewport_size({"width": 390, "height": 844})
+    sheet.until("document.querySelector('#plot-curves svg.marks').getBoundingClientRect().right <= innerWidth")
+    assert (heading(), shown()) == ("Accuracy", pytest.approx(expected("accuracy", "sites", "birch"), rel=1e-5))
     assert sheet.complaints == []
     sheet.page.close()
 
 
-def test_a_strategy_is_hidden_by_its_place_in_the_legend(report: Path, browser: Browser) -> None:
+def test_a_click_on_the_legend_highlights_a_strategy(report: Path, browser: Browser) -> None:
     sheet = Sheet(browser)
     sheet.page.goto(report.as_uri())
     sheet.turn_to("learning")
-    entry = sheet.page.locator("#plot-curves .legend .traces", has_text="feal").locator(".legendtoggle")
-    entry.click()
-    sheet.until("document.getElementById('plot-curves').data.some((trace) => trace.visible === 'legendonly')")
-    hidden = sheet.page.evaluate(
-        "document.getElementById('plot-curves').data.filter((t) => t.visible === 'legendonly').map((t) => t.name)"
-    )
-    assert set(hidden) == {"feal"}
+    assert set(sheet.opacities("curves").values()) == {1.0}
+    sheet.page.locator("#plot-curves .role-legend-label text", has_text="feal").click(force=True)
+    sheet.page.wait_for_timeout(300)
+    shown = sheet.opacities("curves")
+    assert shown.pop("feal") == 1.0
+    assert set(shown.values()) == {0.1}
     sheet.page.close()
 
 
-def test_no_picture_is_inside_unless_asked_for(sweep: Path, browser: Browser, tmp_path: Path) -> None:
+def test_hovering_tells_value_interval_and_seeds(report: Path, browser: Browser) -> None:
+    sheet = Sheet(browser)
+    sheet.page.goto(report.as_uri())
+    sheet.turn_to("learning")
+    sheet.page.locator("#plot-curves .mark-symbol path[aria-label*='Strategy: feal']").first.hover(force=True)
+    sheet.page.wait_for_selector("#vg-tooltip-element.visible")
+    text = sheet.page.inner_text("#vg-tooltip-element")
+    assert "Strategy" in text
+    assert "95 % interval" in text
+    assert "3 seeds" in text
+    assert sheet.complaints == []
+    sheet.page.close()
+
+
+def test_a_chart_can_be_saved_from_the_page(report: Path, browser: Browser) -> None:
+    sheet = Sheet(browser)
+    sheet.page.goto(report.as_uri())
+    sheet.turn_to("learning")
+    sheet.page.click("#plot-curves summary")
+    with sheet.page.expect_download() as download:
+        sheet.page.click("#plot-curves .vega-actions a:has-text('SVG')")
+    assert download.value.suggested_filename == "curves.svg"
+    assert download.value.path().read_bytes().startswith(b"<svg")
+    assert sheet.complaints == []
+    sheet.page.close()
+
+
+def test_no_image_is_inside_unless_asked_for(sweep: Path, browser: Browser, tmp_path: Path) -> None:
     for asked in (False, True):
-        made = contents(read_runs([sweep / "feal-0"]), pictures=asked)
+        made = build_report(read_runs([sweep / "feal-0"]), pictures=asked)
         report = tmp_path / f"{asked}.html"
-        report.write_text(render(made))
+        report.write_text(render_page(made))
         sheet = Sheet(browser)
         sheet.page.goto(report.as_uri())
         for section in sheet.sections():
             sheet.turn_to(section)
-        # Densities are drawn as pictures, too: whether a figure is of patients, it says itself.
-        assert ("data:image" in render_contents(made)) is asked
-        assert bool(sheet.page.query_selector_all("main img")) is asked
-        of_patients = [name for name in FIGURES.names() if shows_patients(FIGURES.get(name))]
-        drawn = {figure.name for figure in made.figures}
-        assert asked or not drawn & set(of_patients)
+        # Densities are pictures, too: whether a plot is of patients, it says itself.
+        assert ("data:image/jpeg" in render_body(made)) is asked
+        assert bool(sheet.page.query_selector_all("main img:not(.picture)")) is asked
+        of_patients = {name for name in PLOTS.names() if shows_patients(PLOTS.get(name))}
+        shown = {plot.name for section in made.sections for plot in section.plots if plot.chart or plot.picture}
+        assert asked or not shown & of_patients
         if asked:
             sheet.page.click("#tab-selection")
             sheet.picture(tmp_path / "pictures.png")
@@ -184,21 +216,26 @@ def test_hostile_names_do_nothing(sweep: Path, browser: Browser, tmp_path: Path)
         sheet.turn_to(section)
     assert EVIL in sheet.page.inner_text(".about")
     assert sheet.page.evaluate("window.evil") is None
-    assert sheet.page.query_selector("img") is None
+    assert sheet.page.query_selector("img:not(.picture)") is None
+    sheet.page.click("#tab-learning")
+    sheet.page.locator("#plot-curves .mark-symbol path[aria-label]").first.hover(force=True)
+    sheet.page.wait_for_selector("#vg-tooltip-element.visible")
+    assert "<img src=x" in sheet.page.inner_text("#vg-tooltip-element")
+    assert sheet.page.evaluate("window.evil") is None
     assert sheet.complaints == []
     sheet.page.close()
 
 
-def test_all_sections_and_figures_are_printed(report: Path, browser: Browser, tmp_path: Path) -> None:
+def test_all_sections_and_plots_are_printed(report: Path, browser: Browser, tmp_path: Path) -> None:
     sheet = Sheet(browser)
     sheet.page.goto(report.as_uri())
     sheet.page.wait_for_selector("body[data-ready]")
     sheet.page.pdf(path=tmp_path / "report.pdf")
     undrawn = sheet.page.eval_on_selector_all(
-        ".plot", "all => all.filter((p) => !p.querySelector('.main-svg')).map((p) => p.id)"
+        ".plot", "all => all.filter((p) => !p.querySelector('svg.marks')).map((p) => p.id)"
     )
     assert undrawn == []
-    # What was chosen is told in plain words: nobody can choose on paper.
+    # On paper a menu is plain text.
     sheet.page.emulate_media(media="print")
     assert sheet.page.is_visible("#canvas-curves select")
     assert (
@@ -206,7 +243,7 @@ def test_all_sections_and_figures_are_printed(report: Path, browser: Browser, tm
         == "0px"
     )
     sheet.page.emulate_media(media="screen")
-    assert sheet.page.is_visible("#answer")
+    assert sheet.page.is_visible("#conclusions")
     assert not sheet.page.is_visible("#cost")
     assert sheet.complaints == []
     sheet.page.close()
@@ -220,7 +257,11 @@ def test_a_long_sweep_opens_in_three_seconds(sweep: Path, browser: Browser, tmp_
     kinds += [(name, None) for name in ("feal", "kafal", "logo", "random", "strata")]
     for number, (strategy, model) in enumerate(kinds):
         run = copied(
-            sweep / "feal-0", place / str(number), strategy=strategy, query_model=model, loss="plain", rounds=10
+            sweep / "feal-0",
+            place / str(number),
+            strategy={"name": strategy, **({"query_model": model} if model else {})},
+            loss="plain",
+            rounds=10,
         )
         _lengthen(run, shift=0.01 * number)
     report = _written(tmp_path / "long.html", place)
@@ -231,12 +272,11 @@ def test_a_long_sweep_opens_in_three_seconds(sweep: Path, browser: Browser, tmp_
         clock = sheet.clock()
         before = time.monotonic()
         sheet.page.goto(f"{report.as_uri()}#learning")
-        sheet.page.wait_for_selector("#plot-curves .main-svg .scatterlayer .trace")
+        sheet.page.wait_for_selector("#plot-curves .mark-symbol path[aria-label]", state="attached")
         taken.append(time.monotonic() - before)
         worked.append(clock())
         assert sheet.complaints == []
-        lines = {trace["name"] for trace in sheet.traces("curves") if "markers" in trace["mode"]}
-        assert len(lines) == 10
+        assert len({point["series"] for point in sheet.points("curves")}) == 10
         sheet.picture(tmp_path / "long.png")
         sheet.page.close()
     print(

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from feal.config import combinations
 from feal.experiment import start
+from feal.experiment.sweep import plan_sweep, read_grid
 from tests.runs import differences, fingerprint
 
 pytestmark = pytest.mark.slow
 
 WORDS = (
-    *("strategy=entropy,random", "query_model=global,local", "seed=0,1"),
-    *("synthetic.sites=2", "synthetic.train=40", "synthetic.test=16", "rounds=2"),
+    *("strategy=entropy,random", "strategy.query_model=global,local", "seed=0,1"),
+    *("dataset.sites=2", "dataset.train=40", "dataset.test=16", "rounds=2"),
     *("communication_rounds=2", "budget=5", "training.local_epochs=1"),
 )
 PROGRAM = "from feal.cli import main; main()"
@@ -112,7 +112,7 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(sweeps: Sweeps,
     printed, errors = first.communicate(timeout=60)
     assert time.monotonic() - began < 10
     assert (first.returncode, errors) == (130, "")
-    assert "the same command goes on" in printed
+    assert "repeat the command to continue" in printed
     wait_for_the_end(first.pid)
 
     second = sweeps.begin()
@@ -128,18 +128,17 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(sweeps: Sweeps,
     assert (code, errors) == (1, "")
     assert "random/seed-1" in printed
     assert "is not empty and holds no run" in printed
-    assert "5 of 6 runs are finished: the same command tries again." in printed
+    assert "5 of 6 runs are finished: repeat the command to try again." in printed
     (taken / "notes.txt").unlink()
     before = {path: path.stat().st_mtime_ns for path in out.glob("*/*/state.json")}
     code, printed, errors = sweeps.carry_out()
     assert (code, errors) == (0, "")
     assert "5 finished already" in printed
-    assert "random: once for all values of query_model" in printed.splitlines()[1]
-    assert "about" not in printed.splitlines()[2]
+    assert "about" not in printed.splitlines()[1]
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
     names = [str(path.parent.relative_to(out)) for path in sorted(out.glob("*/*/config.yaml"))]
-    expected = combinations("demo", WORDS)
+    expected = plan_sweep("demo", read_grid(WORDS)).runs
     assert names == sorted(expected)
     for name in (names[0], "random/seed-1"):
         alone = start(expected[name], out=tmp_path / "alone" / name).folder
@@ -152,6 +151,6 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(sweeps: Sweeps,
     }
     assert len({str(labels) for labels in firsts.values()}) == 1
 
-    code, printed, errors = sweeps.carry_out("evidence.lambda=0.5")
+    code, printed, errors = sweeps.carry_out("training.weight_decay=0.5")
     assert code == 2
     assert "holds a run with other settings" in errors

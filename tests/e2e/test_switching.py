@@ -1,4 +1,4 @@
-"""The same bits on both engines, undisturbed or killed at random moments and going on in the other one."""
+"""The same bits on two transports, undisturbed or killed at random moments and continued on the other."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.e2e.switching import switched
 @pytest.mark.parametrize(
     ("task", "kills"), [(task, kills) for task in ("classification", "segmentation") for kills in (0, 4)]
 )
-def test_the_other_engine_gives_the_same_bits(task: str, kills: int, tmp_path: Path) -> None:
+def test_another_transport_gives_the_same_bits(task: str, kills: int, tmp_path: Path) -> None:
     report = switched(tmp_path, task, kills)
     assert report["ended"][-1] == 0
     assert report["wrong"] == []

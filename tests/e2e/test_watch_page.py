@@ -75,17 +75,17 @@ def test_the_page_follows_runs_and_keeps_the_readers_place(tmp_path: Path) -> No
         shutil.rmtree(place / "one")
         copied(run, place / "one")
         page.wait_for_selector("text=2 of 2 runs finished", timeout=60_000)
-        sheet.until("document.getElementById('plot-curves').data.some((trace) => trace.y.length === 2)")
+        sheet.until("document.querySelectorAll('#plot-curves .mark-symbol path[aria-label]').length === 2")
         assert page.is_visible("#learning")
         assert page.evaluate(TOP) == pytest.approx(before, abs=2)
         assert page.eval_on_selector("#canvas-curves select", "menu => menu.value") == "accuracy"
-        assert {trace["meta"]["metric"] for trace in sheet.traces("curves") if trace["visible"]} == {"accuracy"}
+        assert page.text_content("#plot-curves .role-title-text") == "Accuracy"
         for width, (wide, high) in {"desktop": (1280, 900), "phone": (390, 844)}.items():
             page.set_viewport_size({"width": wide, "height": high})
             page.wait_for_timeout(500)
             assert sheet.overflow() <= 0
             sheet.until(
-                "document.querySelector('#plot-curves .main-svg').getBoundingClientRect().right <= innerWidth"
+                "document.querySelector('#plot-curves svg.marks').getBoundingClientRect().right <= innerWidth"
             )
             sheet.picture(tmp_path / f"watch-{width}.png")
 
@@ -97,11 +97,11 @@ def test_the_page_follows_runs_and_keeps_the_readers_place(tmp_path: Path) -> No
         page.wait_for_selector("text=again (feal, seed 0)", timeout=60_000)
         assert sheet.complaints == []
         assert {request.partition("?")[0].removeprefix(address) for request in sheet.requests} == {
-            "", "progress.json", "contents.json",
+            "", "status.json", "content.json",
         }  # fmt: skip
 
         assert _ended(process) == (130, "")
-        page.wait_for_selector("text=The server does not answer", timeout=60_000)
+        page.wait_for_selector("text=The server does not respond", timeout=60_000)
     port = address.rsplit(":", 1)[1].strip("/")
     with _watching(place, "--port", port) as (again, process):
         assert again == address

@@ -9,7 +9,8 @@ from scipy.special import digamma
 from scipy.stats import dirichlet as scipy_dirichlet
 from torch import Tensor
 
-from feal.evidential import (
+from feal.evidential import dirichlet
+from feal.evidential.dirichlet import (
     aleatoric,
     concentration,
     epistemic,
@@ -270,3 +271,84 @@ def test_the_float32_gradient_of_the_divergence_does_not_cancel(a: float) -> Non
         for value in (mp.mpf(a), mp.mpf(2 * a), mp.mpf(1))
     ]
     torch.testing.assert_close(alpha.grad, torch.tensor([[float(value) for value in truth]]), rtol=1e-5, atol=0)
+
+
+# The fits
+
+
+POINTS = torch.cat([torch.linspace(1, 12, 300), torch.logspace(1, 14, 200)]).double()
+FITS = [dirichlet._twice_digamma_next, dirichlet._entropy_remainder]
+
+
+def _remainder(x: mp.mpf) -> mp.mpf:
+    return (
+        mp.loggamma(x) - (x - 1) * mp.digamma(x) + x - mp.digamma(x + 1) / 2 - (mp.log(2) + mp.log(mp.pi) + 1) / 2
+    )
+
+
+def test_digamma_is_right_to_a_billionth() -> None:
+    truth = torch.tensor([float(mp.digamma(mp.mpf(x) + 1)) for x in POINTS.tolist()], dtype=torch.float64)
+    assert (dirichlet._twice_digamma_next(POINTS) / 2 - truth).abs().max() < 6e-10
+
+
+def test_remainder_is_right_to_a_billionth() -> None:
+    with mp.workdps(50):
+        truth = torch.tensor([float(_remainder(mp.mpf(x))) for x in POINTS.tolist()], dtype=torch.float64)
+    assert (dirichlet._REMAINDER_SCALE * dirichlet._entropy_remainder(POINTS) - truth).abs().max() < 9e-10
+
+
+def test_constant() -> None:
+    assert pytest.approx(float((mp.log(2 * mp.pi) + 1) / 2), abs=1e-15) == dirichlet._HALF_LOG_2_PI_E
+
+
+@pytest.mark.parametrize("function", FITS)
+def test_float32_stays_in_float32_and_finite(function) -> None:
+    x = torch.cat([POINTS, torch.tensor([1e18])]).float()
+    result = function(x)
+    assert result.dtype == torch.float32
+    assert torch.allclose(result.double(), function(x.double()), rtol=3e-7, atol=3e-7)
+
+
+@pytest.mark.parametrize("function", FITS)
+def test_the_argument_is_left_alone(function) -> None:
+    x = POINTS.clone()
+    function(x)
+    assert torch.equal(x, POINTS)
+
+
+def test_constants_made_in_inference_mode_serve_afterwards() -> None:
+    with torch.inference_mode():
+        dirichlet._twice_digamma_next(torch.ones(2, dtype=torch.float64))
+    dirichlet._twice_digamma_next(torch.ones(2, dtype=torch.float64)).add_(1)
+
+
+# Blocks
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((5, 3), 1), ((3, 5), 0), ((4, 3, 6, 7), 1), ((4, 6, 3, 7), -2), ((2, 5, 3), 2), ((3,), 0)]
+)
+def test_any_block_size_covers_every_position(shape, dim, size, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirichlet, "_BLOCK", size)
+    alpha = 1 + 9 * torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    spread, entropy = uncertainties(alpha, dim)
+    exact = alpha.double()
+    total = exact.sum(dim, keepdim=True)
+    digamma = torch.digamma(total + 1) - torch.digamma(exact + 1)
+    assert spread.dtype == entropy.dtype == torch.float64
+    assert torch.allclose(spread, (exact / total * digamma).sum(dim), rtol=0, atol=2e-8)
+    truth = torch.distributions.Dirichlet(exact.movedim(dim, -1)).entropy()
+    assert torch.allclose(entropy, truth, rtol=0, atol=2e-8)
+
+
+def test_memory_layout_does_not_matter() -> None:
+    alpha = 1 + torch.rand(2, 3, 8, 8)
+    last = alpha.to(memory_format=torch.channels_last)
+    assert torch.equal(torch.stack(uncertainties(alpha)), torch.stack(uncertainties(last)))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3, 0)])
+def test_nothing_in_nothing_out(shape) -> None:
+    for result in uncertainties(torch.ones(shape)):
+        assert result.shape == (shape[0], *shape[2:])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from feal.evidential import EvidentialCrossEntropy, EvidentialDice, concentration
-from feal.evidential.losses import EvidentialLoss
+from feal.evidential.losses import EvidentialObjective
 from tests.evidential import oracle
 
 PRECISION = {"torch.float32": (torch.float32, 1e-5, 1e-9), "torch.float64": (torch.float64, 1e-7, 1e-15)}
@@ -17,7 +17,7 @@ def _generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _check_golden(loss: EvidentialLoss, case: dict) -> None:
+def _check_golden(loss: EvidentialObjective, case: dict) -> None:
     dtype, tolerance, nothing = PRECISION[case["dtype"]]
     logits = torch.tensor(case["logits"], dtype=dtype, requires_grad=True)
     found = loss(logits, torch.tensor(case["labels"]), case["epoch"])
@@ -50,7 +50,7 @@ ACTIVATION = {
 }
 
 
-def _truth(loss: EvidentialLoss, logits: Tensor, target: Tensor, step: float) -> float:
+def _truth(loss: EvidentialObjective, logits: Tensor, target: Tensor, step: float) -> float:
     """Both losses by the method's formulas, number by number in mpmath."""
     rows = logits.movedim(1, -1).reshape(-1, logits.shape[1]).tolist()
     labels = target.reshape(-1).tolist()
@@ -118,7 +118,7 @@ def test_gradients(kind, activation: str, spatial: tuple[int, ...]) -> None:
     assert torch.autograd.gradcheck(divergence, logits, atol=1e-6)
 
 
-def _alpha(loss: EvidentialLoss, logits: Tensor) -> Tensor:
+def _alpha(loss: EvidentialObjective, logits: Tensor) -> Tensor:
     return concentration(logits, loss.activation, loss.squared)
 
 
@@ -236,4 +236,4 @@ def test_class_weights_of_another_length() -> None:
 
 def test_the_common_part_has_no_task() -> None:
     with pytest.raises(TypeError, match="task"):
-        EvidentialLoss(0.1, 10, activation="relu", squared=False)  # type: ignore[abstract]
+        EvidentialObjective(0.1, 10, activation="relu", squared=False)  # type: ignore[abstract]

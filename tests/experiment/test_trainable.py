@@ -10,10 +10,11 @@ from safetensors.torch import load_file
 
 from feal.data import locate, open_prepared
 from feal.experiment import Result, resume, start
-from feal.experiment.folder import RunFolder, settings_of
-from feal.inference import export, open_trained
+from feal.inference import export_model, load_model
+from feal.rundir.config import read_settings
 from feal.selection import STRATEGIES
 from tests.frozen import frozen, write_weights
+from tests.rebuilding import rebuilt_sites
 from tests.runs import differences, fingerprint
 
 pytestmark = pytest.mark.slow
@@ -42,8 +43,8 @@ def trunks(result: Result) -> Path:
 
 
 def _root(result: Result) -> Path:
-    settings = settings_of(RunFolder(result.folder))
-    return locate(settings.dataset, synthetic=settings.synthetic.model_dump())
+    settings = read_settings(result.folder)
+    return locate(settings.dataset)
 
 
 @each_part
@@ -60,7 +61,7 @@ def test_only_the_part_travels_and_is_kept(runs: dict[str, Result], part: str, w
 
 @each_part
 def test_computing_the_outputs_is_timed(runs: dict[str, Result], part: str) -> None:
-    assert runs[part].rounds[0]["seconds"]["cache"] > 0
+    assert runs[part].rounds[0].seconds["cache"] > 0
 
 
 @pytest.mark.parametrize("part", ["head", pytest.param("tail", marks=pytest.mark.slow)])
@@ -88,9 +89,9 @@ def test_the_whole_network_says_of_the_test_images_what_the_run_said(
     runs: dict[str, Result], part: str, tmp_path: Path
 ) -> None:
     result = runs[part]
-    model = open_trained(result.folder)
-    export(model, tmp_path / "export")
-    exported = open_trained(tmp_path / "export")
+    model = load_model(result.folder)
+    export_model(model, tmp_path / "export")
+    exported = load_model(tmp_path / "export")
     data = open_prepared(_root(result))
     for name in data.sites:
         site = data.site(name)
@@ -103,7 +104,7 @@ def test_the_whole_network_says_of_the_test_images_what_the_run_said(
 
 
 def test_an_export_tells_no_path(runs: dict[str, Result], weights: Path, tmp_path: Path) -> None:
-    export(open_trained(runs["head"].folder), tmp_path / "export", format="none")
+    export_model(load_model(runs["head"].folder), tmp_path / "export", format="none")
     facts = (tmp_path / "export" / "model.json").read_text()
     assert str(weights.parent) not in facts
     assert json.loads(facts)["origin"]["settings"]["weights"] == weights.name
@@ -115,7 +116,7 @@ def test_a_run_without_its_weights_goes_on_from_the_outputs(weights: Path, tmp_p
     whole = start(frozen(own, "head", rounds=3), out=tmp_path / "whole")
     short = start(frozen(own, "head", rounds=2), out=tmp_path / "short")
     own.unlink()
-    longer = resume(short.folder, settings=settings_of(RunFolder(whole.folder)))
+    longer = resume(short.folder, settings=read_settings(whole.folder))
     assert differences(fingerprint(whole.folder), fingerprint(longer.folder)) == []
 
 
@@ -123,8 +124,9 @@ def test_a_run_without_its_weights_goes_on_from_the_outputs(weights: Path, tmp_p
 @each_part
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_every_strategy_works_on_a_part(strategy: str, part: str, weights: Path, tmp_path: Path) -> None:
-    changes = {"selection.local": "local_only"} if strategy == "logo" else {}
+    changes = {"strategy.local": "local_only"} if strategy == "logo" else {}
     result = start(frozen(weights, part, strategy=strategy, **changes), out=tmp_path / "run")
     assert result.status == "finished"
-    fresh = start(frozen(weights, part, strategy=strategy, fresh=True, **changes), out=tmp_path / "fresh")
-    assert differences(fingerprint(result.folder), fingerprint(fresh.folder)) == ["config.yaml"]
+    with rebuilt_sites():
+        rebuilt = start(frozen(weights, part, strategy=strategy, **changes), out=tmp_path / "rebuilt")
+    assert differences(fingerprint(result.folder), fingerprint(rebuilt.folder)) == []

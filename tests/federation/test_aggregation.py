@@ -51,8 +51,8 @@ def test_weights_count_by_proportion_and_equal_states_stay(weights: list[float],
 @pytest.mark.parametrize(
     ("states", "weights", "what"),
     [
-        ([], [], "one weight a state"),
-        ([{"w": torch.ones(1)}], [1, 2], "one weight a state"),
+        ([], [], "each state needs one weight"),
+        ([{"w": torch.ones(1)}], [1, 2], "each state needs one weight"),
         ([{"w": torch.ones(1)}], [0], "not all zero"),
         ([{"w": torch.ones(1)}] * 2, [1, -1], "not negative"),
         ([{"w": torch.ones(1)}] * 2, [1, float("nan")], "finite"),

@@ -1,7 +1,5 @@
 """Training transforms in whole runs: seeded by address, and nowhere but in training."""
 
-import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,8 +12,8 @@ from safetensors.torch import load_file
 from feal.data import locate, open_prepared
 from feal.errors import FealError
 from feal.experiment import Result, resume, start
-from feal.federation.progress import Silence
-from feal.inference import export, open_trained
+from feal.federation.callbacks import NullCallback
+from feal.inference import export_model, load_model
 from feal.settings import Settings
 from tests.runs import differences, fingerprint, tiny, tiny_polyps
 
@@ -31,10 +29,10 @@ LESIONS = {
 POLYPS = {"flips": True, "crop": 32, "crop_rule": "foreground", "normalise": "maximum"}
 
 
-class Stop(Silence):
+class Stop(NullCallback):
     """Ends the process's part in a run after its first communication round."""
 
-    def stepped(self, *, round: int, step: int, losses: Mapping[str, float | None]) -> None:
+    def on_step(self, *, round: int, step: int, losses: Mapping[str, float | None]) -> None:
         raise KeyboardInterrupt
 
 
@@ -45,8 +43,8 @@ def lesions(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 @pytest.fixture(scope="module")
 def polyps(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    larger = {"sites": 2, "train": 12, "test": 4, "size": 48}
-    settings = tiny_polyps(transforms=POLYPS, strategy="random", rounds=1, synthetic=larger)
+    larger = {"name": "synthetic-polyps", "sites": 2, "train": 12, "test": 4, "size": 48}
+    settings = tiny_polyps(transforms=POLYPS, strategy="random", rounds=1, dataset=larger)
     return start(settings, out=tmp_path_factory.mktemp("runs") / "polyps")
 
 
@@ -58,7 +56,7 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bits(
     whole: Result = request.getfixturevalue(kind)
     settings = Settings.model_validate(yaml.safe_load((whole.folder / "config.yaml").read_text()))
     with pytest.raises(KeyboardInterrupt):
-        start(settings, out=tmp_path / "run", watcher=Stop())
+        start(settings, out=tmp_path / "run", callback=Stop())
     resume(tmp_path / "run")
     assert differences(fingerprint(whole.folder), fingerprint(tmp_path / "run")) == []
 
@@ -78,8 +76,8 @@ def test_transforms_change_what_is_learned_and_idle_ones_do_not(tmp_path: Path) 
 def test_evaluation_and_selection_see_images_as_prediction_does(lesions: Result) -> None:
     """Normalised and cut to the centre, and nothing else; so does the exported graph."""
     settings = Settings.model_validate(yaml.safe_load((lesions.folder / "config.yaml").read_text()))
-    data = open_prepared(locate(settings.dataset, synthetic=settings.synthetic.model_dump()))
-    model = open_trained(lesions.folder, round=1)
+    data = open_prepared(locate(settings.dataset))
+    model = load_model(lesions.folder, round=1)
     mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     for name in data.sites:
         site, kept = data.site(name), lesions.folder / "sites" / name / "diagnostics"
@@ -101,15 +99,15 @@ def test_an_export_does_to_images_what_the_run_did(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     run: Result = request.getfixturevalue(kind)
-    export(open_trained(run.folder), tmp_path / "out", format="both")
+    export_model(load_model(run.folder), tmp_path / "out", format="both")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "the model itself" in card
     assert "crops of" in card
-    model = open_trained(tmp_path / "out")
-    side = model.facts.input.height
+    model = load_model(tmp_path / "out")
+    side = model.info.input.height
     images = torch.rand(3, 3, side, side, generator=torch.Generator().manual_seed(0)) * 0.7
     said = model.predict(images)
-    assert torch.equal(said.probability, open_trained(run.folder).predict(images).probability)
+    assert torch.equal(said.probability, load_model(run.folder).predict(images).probability)
     _, probability = torch.jit.load(str(tmp_path / "out" / "model.torchscript"))(images)
     assert torch.allclose(probability, said.probability, atol=1e-5)
     session = onnxruntime.InferenceSession(
@@ -121,8 +119,8 @@ def test_an_export_does_to_images_what_the_run_did(
 
 def test_masks_are_tested_whole(polyps: Result) -> None:
     settings = Settings.model_validate(yaml.safe_load((polyps.folder / "config.yaml").read_text()))
-    data = open_prepared(locate(settings.dataset, synthetic=settings.synthetic.model_dump()))
-    model = open_trained(polyps.folder)
+    data = open_prepared(locate(settings.dataset))
+    model = load_model(polyps.folder)
     for name in data.sites:
         kept = load_file(polyps.folder / "sites" / name / "diagnostics" / "evaluation-001.safetensors")
         images = data.site(name).read(kept["rows"].numpy())
@@ -132,27 +130,10 @@ def test_masks_are_tested_whole(polyps: Result) -> None:
         assert kept["energy"].tolist() == pytest.approx(energy.tolist(), abs=1e-4)
 
 
-@pytest.mark.slow
-def test_a_run_of_before_there_were_transforms_goes_on(tmp_path: Path) -> None:
-    settings = tiny(strategy="random", rounds=1)
-    run = start(settings, out=tmp_path / "run").folder
-    long = shutil.copytree(run, tmp_path / "new")
-    resume(long, settings=settings.model_copy(update={"rounds": 2}))
-    for path, loads, dumps in (
-        (run / "config.yaml", yaml.safe_load, yaml.safe_dump),
-        (run / "state.json", json.loads, json.dumps),
-    ):
-        content = loads(path.read_text())
-        del content.get("configuration", content)["transforms"]
-        path.write_text(dumps(content))
-    resume(run, settings=settings.model_copy(update={"rounds": 2}))
-    assert differences(fingerprint(run), fingerprint(long)) == []
-
-
 @pytest.mark.parametrize(
     ("transforms", "sentence"),
     [
-        ({"crop": 40}, "crop=40 is more than the images' 32 x 32"),
+        ({"crop": 40}, "transforms.crop=40 exceeds the images of 32 x 32 pixels"),
         ({"crop": 8, "crop_rule": "foreground"}, "needs masks"),
         ({"crop": 2}, "cannot take images of 2 x 2"),
     ],

@@ -12,10 +12,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from scipy.special import digamma, gammaln
 
-from feal.data import PreparedSite, open_truth
+from feal.data import PreparedSite, open_labels
 from feal.experiment import Result
-from feal.experiment.folder import RunFolder, settings_of
-from feal.inference import export, open_trained
+from feal.inference import export_model, load_model
+from feal.rundir.config import read_settings
 from tests.command import Command
 from tests.trained import prepared_sites, write_pictures
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 def _sites(result: Result) -> Iterator[tuple[PreparedSite, dict[str, torch.Tensor]]]:
     """Every site, with what it kept of the last round's evaluation."""
-    for name, site in prepared_sites(settings_of(RunFolder(result.folder))).items():
+    for name, site in prepared_sites(read_settings(result.folder)).items():
         kept = load_file(result.folder / "sites" / name / "diagnostics" / "evaluation-002.safetensors")
         assert kept["rows"].tolist() == site.rows(site.ids("test")).tolist()
         yield site, kept
@@ -42,7 +42,7 @@ def _column(rows: list[dict[str, str]], name: str) -> np.ndarray:
 
 
 def _truth(site: PreparedSite) -> np.ndarray:
-    return open_truth(site).of(site.ids("test")).numpy()
+    return open_labels(site).of(site.ids("test")).numpy()
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,14 @@ def exported(lesions: Result, polyps: Result, tmp_path_factory: pytest.TempPathF
     """Both runs, exported with both graphs."""
     folder = tmp_path_factory.mktemp("exports")
     for name, run in (("lesions", lesions), ("polyps", polyps)):
-        export(open_trained(run.folder), folder / name, format="both")
+        export_model(load_model(run.folder), folder / name, format="both")
     return {name: folder / name for name in ("lesions", "polyps")}
 
 
 def test_classes_probabilities_and_uncertainties_are_those_of_the_evaluation(
     command: Command, lesions: Result, exported: dict[str, Path], tmp_path: Path
 ) -> None:
-    figures = lesions.rounds[-1]["metrics"]["balanced_accuracy"]["sites"]
+    figures = lesions.rounds[-1].metrics["balanced_accuracy"].sites
     predicted = set()
     for site, kept in _sites(lesions):
         write_pictures(site, tmp_path / site.name)
@@ -91,7 +91,7 @@ def test_in_the_same_batches_the_bits_are_the_same(
     command: Command, lesions: Result, exported: dict[str, Path], tmp_path: Path
 ) -> None:
     """Sample by sample to the last bit: same order, so same batches, same threads, same memory format."""
-    context = open_trained(exported["lesions"]).context
+    context = load_model(exported["lesions"]).context
     for site, kept in _sites(lesions):
         write_pictures(site, tmp_path / site.name)
         rows = _predict(command, exported["lesions"], tmp_path / site.name, tmp_path / f"out-{site.name}")
@@ -137,7 +137,7 @@ def test_run_and_export_predict_the_same(
 def test_graphs_answer_as_the_run_did(
     exported: dict[str, Path], kind: str, request: pytest.FixtureRequest
 ) -> None:
-    model = open_trained(exported[kind])
+    model = load_model(exported[kind])
     scripted = torch.jit.load(str(exported[kind] / "model.torchscript"))
     session = onnxruntime.InferenceSession(str(exported[kind] / "model.onnx"), providers=["CPUExecutionProvider"])
     for site, kept in _sites(request.getfixturevalue(kind)):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from feal.errors import FealError
-from feal.models import Network, build_model, models_for
+from feal.models import Network, build_model, list_models, restore_model
 
 
 def build(name: str, **changes) -> Network:
@@ -18,10 +18,15 @@ def build(name: str, **changes) -> Network:
     return build_model(name, **(wanted | changes))
 
 
+def restore(name: str, weights: dict[str, torch.Tensor], **changes) -> Network:
+    wanted = {"task": "classification", "classes": 3, "channels": 3, "height": 32, "width": 32}
+    return restore_model(name, weights, **(wanted | changes))
+
+
 def test_models_by_task() -> None:
     classifiers = ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]
-    assert models_for("classification") == classifiers
-    assert models_for("segmentation") == ["unet", "unet-lite0"]
+    assert list_models("classification") == classifiers
+    assert list_models("segmentation") == ["unet", "unet-lite0"]
 
 
 def test_an_unknown_name_gets_the_nearest_spelling() -> None:
@@ -76,7 +81,7 @@ def test_given_weights_nothing_is_drawn_and_the_network_is_the_same(name: str) -
     task = "segmentation" if name == "unet" else "classification"
     drawn = build(name, task=task).eval()
     before = torch.get_rng_state()
-    given = build(name, task=task, weights=drawn.state_dict()).eval()
+    given = restore(name, drawn.state_dict(), task=task).eval()
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(tensor.is_meta for tensor in [*given.parameters(), *given.buffers()])
     images = torch.rand(2, 3, 32, 32)
@@ -84,24 +89,4 @@ def test_given_weights_nothing_is_drawn_and_the_network_is_the_same(name: str) -
         assert torch.equal(given(images), drawn(images))
         assert torch.equal(given.outputs(images).deep, drawn.outputs(images).deep)
     with pytest.raises(RuntimeError):
-        build(name, task=task, classes=4, weights=drawn.state_dict())
-
-
-def test_a_kept_network_is_loaded_anew_and_another_name_is_another_network() -> None:
-    states = [build("tiny-cnn").state_dict() for _ in range(2)]
-    first = build("tiny-cnn", weights=states[0], keep="global")
-    sum(parameter.sum() for parameter in first.parameters()).backward()
-    other = build("tiny-cnn", weights=states[0], keep="local")
-    again = build("tiny-cnn", weights=states[1], keep="global")
-    assert again is first
-    assert other is not first
-    assert all(parameter.grad is None for parameter in again.parameters())
-    for network, state in ((again, states[1]), (other, states[0])):
-        assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
-
-
-def test_a_kept_network_of_a_part_is_another_one() -> None:
-    whole, head = (build("tiny-cnn", part=part) for part in ("all", "head"))
-    kept = [build("tiny-cnn", part=net.part, weights=net.state_dict(), keep="global") for net in (whole, head)]
-    assert [net.part for net in kept] == ["all", "head"]
-    assert kept[0] is not kept[1]
+        restore(name, drawn.state_dict(), task=task, classes=4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from monai.networks.nets import DenseNet121 as Monai
 
-from feal.models import load_weights, pool3x3
+from feal.models import load_weights, pool_3x3
 from feal.models.densenet import DenseNet121
 
 BATCH = torch.rand(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -34,7 +34,7 @@ def test_deep_is_the_third_dense_block() -> None:
     with torch.no_grad():
         deep = net.outputs(BATCH).deep
     assert seen[0].shape == (4, 1024, 4, 4)
-    assert torch.equal(deep, pool3x3(seen[0]))
+    assert torch.equal(deep, pool_3x3(seen[0]))
 
 
 @pytest.mark.parametrize("published", ["norm.1", "norm1"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from monai.networks.nets import EfficientNetBN
 
-from feal.models import find_weights, load_weights
+from feal.models import load_weights, read_weights
 from feal.models.efficientnet import EfficientNetB0, EfficientNetLite0
 
 BATCH = torch.rand(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -55,7 +55,7 @@ def test_deep_is_the_stage_with_112_channels(model: EfficientNetB0) -> None:
     widths = [stage[-1].out_channels for stage in stages]
     assert widths == [16, 24, 40, 80, 112, 192, 320]
     with torch.no_grad():
-        maps, late = model.eval().lower(BATCH)
+        maps, late = model.eval().run_lower(BATCH)
     assert late.shape == (4, 112, 4, 4)
     assert maps.shape == (4, 192, 2, 2)
 
@@ -77,7 +77,7 @@ def seeded(answer, *, training: bool):
 
 def test_lite0_with_its_weights_answers_as_the_package_does() -> None:
     package = pytest.importorskip("efficientnet_lite_pytorch")
-    tensors = find_weights("efficientnet-lite0", "imagenet")
+    tensors = read_weights("efficientnet-lite0", "imagenet")
     reference = package.EfficientNet.from_name("efficientnet-lite0").eval()
     reference.load_state_dict(tensors)
     model = EfficientNetLite0(classes=1000, channels=3)

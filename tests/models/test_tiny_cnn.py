@@ -23,7 +23,7 @@ def test_the_names_of_its_state_are_stable() -> None:
 
 
 def test_dropout_acts_on_the_head_input_in_training_only() -> None:
-    model = TinyCNN(classes=2, channels=3, dropout=0.5)
+    model = TinyCNN(classes=2, channels=3, params=TinyCNN.Params(dropout=0.5))
     trained = model.train().outputs(BATCH)
     assert (trained.head_input == 0).float().mean() > (trained.features == 0).float().mean() + 0.3
     tested = model.eval().outputs(BATCH)

@@ -24,7 +24,7 @@ def test_it_is_monais_network_bit_by_bit() -> None:
 
 def test_the_bottleneck_is_a_sixteenth_of_the_image() -> None:
     model, batch = UNet(classes=2, channels=3), torch.rand(2, 3, 48, 48)
-    bottleneck, decoded = model._walk(batch)
+    bottleneck, decoded = model._encode_and_decode(batch)
     assert bottleneck.shape == (2, 256, 3, 3)
     assert decoded.shape == (2, 16, 48, 48)
     output = model.outputs(batch)

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from feal.selection import copies, nearest, neighbours, relaxation
-from feal.selection.copies import first_copies
-from feal.selection.cosines import Cosines
+from feal.selection import relaxation
 from feal.selection.relaxation import relax
 from tests.paths import PROJECT
 
@@ -56,7 +54,7 @@ def reference(pool: Pool, budget: int, n: int, tau: float, rule: str) -> tuple[l
 
 
 def agree(pool: Pool, budget: int, n: int, tau: float, rule: str) -> None:
-    chosen, filled = relax(pool.scores, pool.features, budget, n, tau, rule)
+    chosen, filled = relax(pool.scores, pool.features, budget, n=n, tau=tau, rule=rule)
     assert (chosen.tolist(), filled) == reference(pool, budget, n, tau, rule)
     assert chosen.dtype == torch.int64
 
@@ -101,18 +99,9 @@ def random_pool(kind: str, size: int, width: int, seed: int, levels: int) -> Poo
 @contextmanager
 def in_pieces(block: int, chunk: int) -> Iterator[None]:
     """As if the pool were large: small blocks and chunks, and balls where they would not pay."""
-    values: dict[Any, dict[str, Any]] = {
-        relaxation: {"SMALLEST_BLOCK": min(2, block), "LARGEST_BLOCK": block},
-        nearest: {
-            "FIRST_CHUNK": chunk,
-            "LAST_CHUNK": {torch.float32: 2 * chunk, torch.float64: chunk},
-            "SPARE": 1,
-        },
-        neighbours: {"CHUNK": chunk, "CROWDED": 0.5, "SURVEYED": 3, "MERGED": 40},
-    }
-    with ExitStack() as stack:
-        for module, constants in values.items():
-            stack.enter_context(patch.multiple(module, **constants))
+    constants = {"SMALLEST_BLOCK": min(2, block), "LARGEST_BLOCK": block, "SPARE": 1}
+    constants |= {"FIRST_CHUNK": chunk, "LAST_CHUNK": 2 * chunk, "CROWDED": 0.5, "MERGED": 40}
+    with patch.multiple(relaxation, **constants):
         yield
 
 
@@ -192,19 +181,19 @@ def test_cosines_at_the_threshold_to_the_last_bit(rule: str) -> None:
 @pytest.mark.parametrize("kind", ["clusters", "cone", "tight"])
 def test_does_not_depend_on_the_order_of_the_pool(kind: str, rule: str) -> None:
     scores, features = random_pool(kind, 700, 40, 11, 0)
-    expected, filled = relax(scores, features, 250, 4, 0.85, rule)
+    expected, filled = relax(scores, features, 250, n=4, tau=0.85, rule=rule)
     for seed in range(3):
         order = torch.randperm(700, generator=torch.Generator().manual_seed(seed))
-        chosen, also_filled = relax(scores[order], features[order], 250, 4, 0.85, rule)
+        chosen, also_filled = relax(scores[order], features[order], 250, n=4, tau=0.85, rule=rule)
         assert torch.equal(order[chosen], expected)
         assert also_filled == filled
 
 
 def test_float32_and_float64_features_and_any_score_type_agree() -> None:
     scores, features = random_pool("clusters", 200, 16, 4, 0)
-    expected = relax(scores.half(), features, 60, 3)
+    expected = relax(scores.half(), features, 60, n=3)
     for kind in (torch.float32, torch.float64):
-        chosen, filled = relax(scores.half().to(kind), features.to(kind), 60, 3)
+        chosen, filled = relax(scores.half().to(kind), features.to(kind), 60, n=3)
         assert torch.equal(chosen, expected[0])
         assert filled == expected[1]
     assert len(relax(scores.bfloat16(), features, 60)[0]) == 60
@@ -230,7 +219,7 @@ def test_golden_choices(case: dict[str, Any]) -> None:
     features, scores = torch.tensor(STRONG["features_f32"]), torch.tensor(STRONG["ref_uncertainty"])
     budget, n, tau = case["budget"], case["n"], case["tau"]
     for rule, expected in (("nearest", case["ref_chosen"]), ("all", case["paper_alg1_chosen"])):
-        chosen, filled = relax(scores, features, budget, n, tau, rule)
+        chosen, filled = relax(scores, features, budget, n=n, tau=tau, rule=rule)
         assert chosen[: budget - filled].tolist() == expected
         assert len(chosen) == budget
     assert relax(scores, features, budget, rule="none")[0].tolist() == STRONG["ref_rank_desc"][:budget]
@@ -240,7 +229,9 @@ def test_golden_choices(case: dict[str, Any]) -> None:
 def test_golden_shortfall_is_filled_by_score(rule: str, key: str) -> None:
     case = golden("d2_relaxation_edge")["shortfall"]
     features = torch.tensor(case["features_f32"])
-    chosen, filled = relax(ranked(case["order"]), features, case["budget"], case["n"], case["tau"], rule)
+    chosen, filled = relax(
+        ranked(case["order"]), features, case["budget"], n=case["n"], tau=case["tau"], rule=rule
+    )
     left = [i for i in case["order"] if i not in case[key]]
     assert filled == case["budget"] - len(case[key])
     assert chosen.tolist() == case[key] + left[:filled]
@@ -251,7 +242,9 @@ def test_golden_duplicates(case: int) -> None:
     pool = golden("d2_relaxation_edge")["duplicates"]
     n, tau = pool["cases"][case]["n"], pool["cases"][case]["tau"]
     for rule, key in (("nearest", "clean_topn"), ("all", "paper_alg1")):
-        chosen, filled = relax(ranked(pool["order"]), torch.tensor(pool["features_f32"]), 20, n, tau, rule)
+        chosen, filled = relax(
+            ranked(pool["order"]), torch.tensor(pool["features_f32"]), 20, n=n, tau=tau, rule=rule
+        )
         assert chosen[: 20 - filled].tolist() == pool["cases"][case][key]
 
 
@@ -355,11 +348,11 @@ def test_quick_cosines_keep_within_their_margin(kind: str, width: int) -> None:
         "positive": torch.rand((30, width), generator=draw) + 0.5,
         "signed": torch.randn((30, width), generator=draw),
     }[kind].contiguous()
-    cosines, everyone = Cosines(features), torch.arange(30)
+    cosines, everyone = relaxation._Cosines(features), torch.arange(30)
     left, right = torch.cartesian_prod(everyone, everyone).unbind(1)
     exact = cosines.exact(left, right).view(30, 30)
     for dtype, margin in cosines.margins.items():
-        quick = cosines.by_row(cosines.units(everyone, dtype), slice(0, 30))
+        quick = cosines.quick(cosines.units(everyone, dtype), slice(0, 30))
         assert quick.dtype == dtype
         assert (quick.double() - exact).abs().max() <= margin
 
@@ -368,7 +361,7 @@ def test_an_exact_cosine_does_not_depend_on_the_others_asked_for() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        cosines = Cosines(torch.randn((6, 40_000), generator=torch.Generator().manual_seed(0)))
+        cosines = relaxation._Cosines(torch.randn((6, 40_000), generator=torch.Generator().manual_seed(0)))
         left, right = torch.tensor([0, 1, 2, 3]), torch.tensor([5, 4, 3, 1])
         together = cosines.exact(left, right)
         alone = torch.cat([cosines.exact(left[k : k + 1], right[k : k + 1]) for k in range(4)])
@@ -384,9 +377,18 @@ def test_first_copies(width: int, dtype: torch.dtype) -> None:
     one, other = torch.eye(width, dtype=dtype)[:2]  # the same norm
     features = torch.stack([one, other, one, one, other, one, 2 * one])
     norms = torch.linalg.vector_norm(features, dim=1)
-    assert first_copies(features, norms, 4) is None
-    for keys in (copies._keys, lambda _, rows: torch.zeros_like(rows)):  # as if all keys were the same
-        with patch.object(copies, "_keys", keys):
-            left = first_copies(features, norms, 2)
-        assert left is not None
-        assert left.tolist() == [0, 1, 2, 4, 6]
+    assert relaxation._first_copies(features, norms, 4) is None
+    left = relaxation._first_copies(features, norms, 2)
+    assert left is not None
+    assert left.tolist() == [0, 1, 2, 4, 6]
+
+
+def test_rows_that_share_a_key_are_compared() -> None:
+    first = torch.zeros(9)
+    first[1] = 1  # not one of the columns that are looked at
+    other = torch.zeros(9)
+    other[3] = 1
+    features = torch.stack([first, other, first, other, first, first, other])
+    left = relaxation._first_copies(features, torch.linalg.vector_norm(features, dim=1), 2)
+    assert left is not None
+    assert left.tolist() == [0, 1, 2, 3, 6]  # copies of what has the key first are dropped, others stay

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from feal.analysis.curves import Curve, Point, read_curve
+from feal.analysis.arms import Curve, Point, read_curve
 
 if TYPE_CHECKING:
     from feal.analysis.discrimination import Discrimination, read_discrimination

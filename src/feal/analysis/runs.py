@@ -1,98 +1,97 @@
-"""Run directories as analysis reads them: nothing is written, and an unfinished run is as good as it goes."""
+"""Read-only access to run directories; unfinished runs count up to their last complete round."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from feal.analysis.records import read_log
-from feal.classes import short_name
 from feal.errors import FealError
-from feal.experiment.folder import RunFolder, settings_of
-from feal.federation.journal import Journal, State
-from feal.files import damaged
-from feal.settings import OPERATIONAL, Settings, Task, flatten
+from feal.fileio import damage_error
+from feal.plugins import short_name
+from feal.rundir.config import read_settings
+from feal.rundir.journal import Journal, State, read_log
+from feal.rundir.layout import RunDirectory
+from feal.rundir.records import Event, Round
+from feal.settings import Settings, Task, flatten, is_operational
 
 Status = Literal["finished", "waiting", "unfinished"]
-Record = Mapping[str, Any]
 
-SHARED = ("dataset", "sites", "validation", "synthetic.", "model", "weights", "weights_digest")
-"""Beginnings of settings that runs must have in common to be compared: what is learned, and by what."""
+SHARED = ("dataset", "sites", "validation", "model", "weights", "weights_digest")
+"""Prefixes of settings that runs must share to be compared: the data and the network."""
 
-FEW_NAMED = 3
-"""Repeats of runs that are told one by one."""
+MAX_NAMED = 3
+"""Repeated runs that are listed by name."""
 
-TRACES = ("config.yaml", "state.json", "metrics.jsonl")
-"""A folder with any of these is a run, or what is left of one."""
+_NAMES = RunDirectory(Path())
+TRACES = (_NAMES.config.name, _NAMES.state.name, _NAMES.log.name)
+"""Files of which any one marks a directory as a run, or as the rest of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a run directory holds so far."""
+    """The content of a run directory so far."""
 
     path: Path
     settings: Settings
     state: State
-    events: tuple[Record, ...]
+    events: tuple[Event, ...]
     problems: tuple[str, ...] = ()
-    """Lines of the log that cannot be used, in a sentence each."""
-    spare: frozenset[str] = frozenset()
-    """Settings that are known to change nothing in it."""
+    """A sentence for each line of the log that cannot be used."""
 
     @property
     def task(self) -> Task:
-        """Classification or segmentation."""
+        """Return the task, classification or segmentation."""
         return "segmentation" if self.state.task == "segmentation" else "classification"
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes."""
+        """Return the names of the classes."""
         return tuple(self.state.facts["classes"])
 
     @property
     def status(self) -> Status:
-        """Finished, waiting for labels, or neither: under way, interrupted or killed."""
+        """Return whether it is finished, waiting for labels, or neither: running, interrupted or killed."""
         if self.state.stage == "finished":
             return "finished"
         return "waiting" if self.state.stage == "waiting" else "unfinished"
 
     @cached_property
-    def rounds(self) -> tuple[Record, ...]:
-        """The record of every round that is done, in order; see `feal.federation.reporting.round_record`."""
-        return tuple(event for event in self.events if event["event"] == "round")
+    def rounds(self) -> tuple[Round, ...]:
+        """Return the records of the complete rounds, in order."""
+        return tuple(event for event in self.events if isinstance(event, Round))
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Names of the sites, sorted."""
+        """Return the names of the sites, sorted."""
         return tuple(sorted(self.state.labels))
 
     @cached_property
     def decisive(self) -> Mapping[str, Any]:
-        """Settings that say what the run computes, by dotted name, without the seed."""
+        """Return the settings that determine what the run computes, by dotted name, without the seed."""
         values = flatten(self.settings.dump())
-        return {key: value for key, value in values.items() if key not in (*OPERATIONAL, *self.spare, "seed")}
+        return {key: value for key, value in values.items() if key != "seed" and not is_operational(key)}
 
     @property
     def kind(self) -> str:
-        """The same for all runs that differ in the seed only."""
+        """Return a key that runs share if they differ in the seed only."""
         return json.dumps(self.decisive, sort_keys=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading(Sequence[Run]):
-    """The runs at or below some places that can be used, and what became of the others."""
+class RunCollection(Sequence[Run]):
+    """The usable runs at or below some directories, and what happened to the others."""
 
     runs: tuple[Run, ...]
-    not_begun: int = 0
+    not_started: int = 0
     unused: int = 0
-    """Damaged runs, and such as repeat another."""
+    """Damaged runs, and runs that repeat another."""
     left_out: tuple[str, ...] = ()
-    """Sentences on the unused ones."""
+    """A sentence for each unused run."""
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -106,59 +105,59 @@ class Reading(Sequence[Run]):
 
 
 def find_runs(places: Iterable[Path]) -> list[Path]:
-    """Run directories at or below the places, sorted, each once.
+    """Return the run directories at or below the places, sorted, each once.
 
     Raises:
-        FealError: a place that is not there, or that holds no run.
+        FealError: a place does not exist, or holds no run.
     """
     found: list[Path] = []
     seen: set[Path] = set()
     for place in places:
         if not place.is_dir():
-            raise FealError(f"There is no folder {place}: give a run directory, or a folder of them.")
+            raise FealError(f"There is no directory {place}: give a run directory, or a directory of them.")
         again = place.resolve() in seen
         below = _below(place, seen)
         if not below and not again:
-            raise FealError(f"{place} holds no run: give a run directory, or a folder of them.")
+            raise FealError(f"{place} holds no run: give a run directory, or a directory of them.")
         found += below
     return sorted(found)
 
 
 def read_run(path: Path) -> Run:
-    """A run as it stands.
+    """Read a run in its present state.
 
     Raises:
-        FealError: no run there, one that has not begun, or one whose configuration or state is damaged.
+        FealError: there is no run, it has not started, or its configuration or state is damaged.
     """
-    settings = settings_of(RunFolder(path))
+    settings = read_settings(path)
     journal = Journal(path)
-    if not journal.begun():
-        raise FealError(f"{path} has not begun yet: go on with `feal resume {path}`, then repeat this.")
+    if not journal.has_state():
+        raise FealError(f"{path} has not started yet: continue it with `feal resume {path}`, then repeat this.")
     state = journal.load()
     if not isinstance(state.facts.get("classes"), list):
-        raise FealError(f"{path} is of a version that did not note what its images are: run it again.")
+        raise damage_error(journal.run.state, "the classes and sizes of the images are missing")
     events, problems = read_log(
-        path / "metrics.jsonl", length=state.log_bytes, classes=len(state.facts["classes"])
+        RunDirectory(path).log, length=state.log_bytes, classes=len(state.facts["classes"])
     )
     return Run(path=path, settings=settings, state=state, events=events, problems=problems)
 
 
-def read_runs(places: Iterable[Path]) -> Reading:
-    """All runs at or below the places that can be used; the others are told, and do not stop anything.
+def read_runs(places: Iterable[Path]) -> RunCollection:
+    """Read all usable runs at or below the places; the others are reported in the collection.
 
-    Of runs with the same settings and seed one is kept: a finished one, or else the one that is furthest.
+    Of runs with the same settings and seed one is kept: a finished one, or else the one with the most rounds.
 
     Raises:
-        FealError: no run, none that can be used, or runs of different experiments.
+        FealError: there is no run, none is usable, or the runs are of different experiments.
     """
     paths = find_runs(places)
     runs: list[Run] = []
     left_out: list[str] = []
-    not_begun = 0
+    not_started = 0
     for path in paths:
         try:
-            if _not_begun(path):
-                not_begun += 1
+            if _has_not_started(path):
+                not_started += 1
             else:
                 runs.append(read_run(path))
         except FealError as error:
@@ -169,27 +168,27 @@ def read_runs(places: Iterable[Path]) -> Reading:
         raise FealError(left_out[0].removesuffix(" It is left out.") + _more(len(left_out) - 1))
     if not runs:
         raise FealError(
-            f"None of the {len(paths)} runs below {paths[0].parent} has begun: wait, or `feal resume` them."
+            f"None of the {len(paths)} runs below {paths[0].parent} has started: wait, or `feal resume` them."
         )
     for run in runs[1:]:
         _check_alike(runs[0], run)
-    kept, repeats = _each_once(_with_spare(runs))
-    return Reading(
+    kept, repeats = _each_once(runs)
+    return RunCollection(
         runs=tuple(kept),
-        not_begun=not_begun,
+        not_started=not_started,
         unused=len(left_out) + len(runs) - len(kept),
         left_out=(*left_out, *repeats),
     )
 
 
-def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in the seed only, under a name, in the order of names and seeds.
+def group_by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return runs that differ in the seed only by the name of their arm, in the order of names and seeds.
 
-    The name is the strategy with its query model, then, as far as needed to tell arms apart, the loss and every
+    The name is the strategy with its query model, then, as far as needed to distinguish arms, the loss and every
     other setting in which arms of that name differ.
 
     Raises:
-        FealError: a seed twice in one arm.
+        FealError: a seed occurs twice in one arm.
     """
     kinds: dict[str, list[Run]] = {}
     for run in runs:
@@ -205,22 +204,22 @@ def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return dict(sorted(named.items()))
 
 
-def shown_arm(runs: Sequence[Run]) -> tuple[str, list[Run]]:
-    """The arm that figures of a single one show: feal's, or else one trained for evidence, or else the first."""
-    named = arms(runs)
+def pick_arm(runs: Sequence[Run]) -> tuple[str, list[Run]]:
+    """Return the arm for plots that show only one: feal, else one with evidential loss, else the first."""
+    named = group_by_arm(runs)
     return min(named.items(), key=lambda arm: (not _is_feal(arm[1][0]), not _is_evidential(arm[1][0]), arm[0]))
 
 
 def _is_feal(run: Run) -> bool:
-    return short_name(run.settings.strategy) == "feal" and _is_evidential(run)
+    return run.settings.strategy.name == "feal" and _is_evidential(run)
 
 
 def _is_evidential(run: Run) -> bool:
-    return run.settings.loss == "evidential"
+    return run.settings.loss_name == "evidential"
 
 
 def _below(place: Path, seen: set[Path]) -> list[Path]:
-    """Runs at or below a place; what was seen by another way, such as a link, is not looked at again."""
+    """Return runs at or below a place; what was already found by another path, such as a link, is skipped."""
     where = place.resolve()
     if where in seen:
         return []
@@ -231,55 +230,31 @@ def _below(place: Path, seen: set[Path]) -> list[Path]:
             return [place]
         folders = [entry for _, entry in sorted(inside.items()) if entry.is_dir()]
     except OSError:
-        # Whoever reads it says why it cannot be read.
+        # Reading it as a run gives the reason.
         return [place]
     return [run for folder in folders for run in _below(folder, seen)]
 
 
-def _not_begun(path: Path) -> bool:
-    """Whether a run is still to begin; where something is missing of one that has begun, that is said.
+def _has_not_started(path: Path) -> bool:
+    """Return whether a run is still to start.
 
     Raises:
-        FealError: the configuration, or the state, is gone.
-        OSError: the folder cannot be read.
+        FealError: it has started, and its configuration or state is missing.
+        OSError: the directory cannot be read.
     """
     there = {entry.name for entry in path.iterdir()}
-    for name in ("config.yaml", "state.json"):
+    for name in TRACES[:2]:
         if name not in there and not there.isdisjoint(TRACES[1:]):
-            raise damaged(path / name, "it is missing")
-    return "state.json" not in there
+            raise damage_error(path / name, "it is missing")
+    return _NAMES.state.name not in there
 
 
 def _more(others: int) -> str:
     return f" {others} more cannot be used either." if others else ""
 
 
-def _with_spare(runs: Sequence[Run]) -> list[Run]:
-    """Runs with the settings that change nothing in them, where runs of one strategy and loss differ in any.
-
-    Only what this software comes with is asked: whoever looks at runs does not carry out their authors' code.
-    """
-    ways: dict[tuple[str, str | None], set[str]] = {}
-    for run in runs:
-        choosing = {
-            key: value for key, value in run.decisive.items() if key.startswith(("selection.", "evidence."))
-        }
-        ways.setdefault((run.settings.strategy, run.settings.loss), set()).add(
-            json.dumps(choosing, sort_keys=True)
-        )
-    if all(len(several) == 1 for several in ways.values()):
-        return list(runs)
-    from feal.selection.heeding import unheeded
-
-    own = [":" in run.settings.strategy for run in runs]
-    return [
-        run if is_own else replace(run, spare=unheeded(run.settings))
-        for run, is_own in zip(runs, own, strict=True)
-    ]
-
-
 def _each_once(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """Runs of which no two have the same settings and seed, and sentences on those that are left out."""
+    """Return runs of which no two have the same settings and seed, and sentences on the repeats."""
     alike: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         alike.setdefault((run.kind, run.settings.seed), []).append(run)
@@ -291,16 +266,16 @@ def _each_once(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         kept.append(best)
         for run in group:
             if run is not best:
-                (same if _figures(run) == _figures(best) else differing).append(f"{run.path} repeats {best.path}")
-    said = [f"{what} (settings and seed), though their figures differ: it is left out." for what in differing]
+                (same if _metrics(run) == _metrics(best) else differing).append(f"{run.path} repeats {best.path}")
+    notes = [f"{what} (same settings and seed), but their metrics differ: it is left out." for what in differing]
     if same:
-        more = f", and {len(same) - FEW_NAMED} more" if len(same) > FEW_NAMED else ""
-        said.append(f"{', '.join(same[:FEW_NAMED])} (settings, seed and figures){more}: left out.")
-    return kept, said
+        more = f", and {len(same) - MAX_NAMED} more" if len(same) > MAX_NAMED else ""
+        notes.append(f"{', '.join(same[:MAX_NAMED])} (same settings, seed and metrics){more}: left out.")
+    return kept, notes
 
 
-def _figures(run: Run) -> list[object]:
-    return [(record["round"], record["metrics"]) for record in run.rounds]
+def _metrics(run: Run) -> list[object]:
+    return [(record.round, record.metrics) for record in run.rounds]
 
 
 def _check_alike(one: Run, other: Run) -> None:
@@ -317,9 +292,10 @@ def _check_alike(one: Run, other: Run) -> None:
 
 def _names(kinds: Sequence[Run]) -> list[str]:
     names = [
-        " ".join(filter(None, (short_name(run.settings.strategy), run.settings.query_model))) for run in kinds
+        " ".join(filter(None, (short_name(run.settings.strategy.name), run.settings.query_model))) for run in kinds
     ]
-    names = _where_needed(names, [f"{name} {run.settings.loss}" for name, run in zip(names, kinds, strict=True)])
+    with_loss = [f"{name} {run.settings.loss_name}" for name, run in zip(names, kinds, strict=True)]
+    names = _where_needed(names, with_loss)
     return _where_needed(names, [_with_differences(run, kinds, names) for run in kinds])
 
 

@@ -1,6 +1,15 @@
-"""Who gives the labels."""
+"""Annotators, which answer a site's queries with labels."""
 
-from feal.annotation.contract import ANNOTATORS, Annotator, Answer, Draw, Gathered, Query, Refusal, as_label
+from feal.annotation.base import (
+    ANNOTATORS,
+    Annotator,
+    Answer,
+    PollResult,
+    PredictMasks,
+    Query,
+    Rejection,
+    to_label,
+)
 from feal.annotation.folder import FolderAnnotator
 from feal.annotation.oracle import Oracle
 
@@ -8,11 +17,11 @@ __all__ = [
     "ANNOTATORS",
     "Annotator",
     "Answer",
-    "Draw",
     "FolderAnnotator",
-    "Gathered",
     "Oracle",
+    "PollResult",
+    "PredictMasks",
     "Query",
-    "Refusal",
-    "as_label",
+    "Rejection",
+    "to_label",
 ]

@@ -1,4 +1,4 @@
-"""People as annotators: a request is written as files, answers are files, and nothing else is remembered."""
+"""Ask people for labels through files: requests and answers are files, and there is no other state."""
 
 from __future__ import annotations
 
@@ -9,77 +9,105 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from feal.annotation.answers import Answers, Word
-from feal.annotation.contract import ANNOTATORS, Annotator, Answer, Draw, Gathered, Query, Refusal
-from feal.annotation.reach import entries
+from pydantic import Field
+
+from feal.annotation.answers import AnswerReader, ParsedAnswer
+from feal.annotation.base import (
+    ANNOTATORS,
+    Annotator,
+    Answer,
+    PollResult,
+    PredictMasks,
+    Query,
+    Rejection,
+)
+from feal.annotation.files import list_entries
 from feal.annotation.request import ANSWERS, write_request
 from feal.data import PreparedSite
 from feal.errors import FealError
-from feal.files import write_text
+from feal.fileio import write_text
+from feal.registry import Parameters
 
-FOLDER = "annotation"
-"""Name of the annotator's folder below the site's."""
+ANNOTATION_FOLDER = "annotation"
+"""The annotator's folder below the site's folder."""
 
-REFUSED = "refused.csv"
+REJECTED = "rejected.csv"
 
 _ROUND = re.compile(r"round-([0-9]{3,9})")
 
 
 def round_folder(site: Path, round_: int) -> Path:
-    """Where a site's request of a round lies, below the site's folder."""
-    return site / FOLDER / f"round-{round_:03}"
+    """Return the folder of a round's request below the site's folder."""
+    return site / ANNOTATION_FOLDER / f"round-{round_:03}"
 
 
-@ANNOTATORS.register("folder", summary="people: they find the request in the site's folder and answer with files")
+@ANNOTATORS.register("folder", summary="people, who find the request in the site's folder and answer with files")
 class FolderAnnotator(Annotator):
-    """Requests and answers as files in `annotation/round-NNN/` below the site's folder."""
+    """People who read requests and write answers in `annotation/round-NNN/` below the site's folder."""
+
+    class Params(Parameters):
+        """When the labels that people give are enough to go on."""
+
+        min_share: float = Field(
+            1.0,
+            gt=0,
+            le=1,
+            description="fraction of a round's samples that must be answered at a site before the run goes on",
+        )
+        poll_seconds: float = Field(
+            10.0, gt=0, le=3600, description="seconds between two looks for answers (--wait)"
+        )
 
     def __init__(self, site: PreparedSite, *, folder: Path) -> None:
         self._site = site
         self._folder = folder
-        self._root = folder / FOLDER
+        self._root = folder / ANNOTATION_FOLDER
 
     def check(self, *, allow_single_class: bool) -> None:
-        """Nothing is known beforehand of what people will say."""
+        """Accept any site: nothing is known in advance about people's answers."""
 
-    def ask(self, queries: Sequence[Query], *, draw: Draw | None) -> None:
-        """Write the request; raises a `FealError` where the disk refuses."""
+    def ask(self, queries: Sequence[Query], *, predict_masks: PredictMasks | None) -> None:
+        """Write the request; a `FealError` if it cannot be written."""
         for round_, asked in groupby(queries, key=lambda query: query.round):
-            write_request(self._site, round_folder(self._folder, round_), list(asked), draw=draw)
+            write_request(self._site, round_folder(self._folder, round_), list(asked), predict_masks=predict_masks)
 
-    def poll(self, *, pending: Sequence[str], answered: Sequence[str]) -> Gathered:
-        """What the files say now; refusals are also written to `refused.csv` for whoever answered.
+    def poll(self, *, pending: Sequence[str], answered: Sequence[str]) -> PollResult:
+        """Read the answers; rejections are also written to `rejected.csv` for their author.
 
-        The last word about a sample counts: lower in the sheet, or in a later round's folder.
+        The last answer about a sample counts: lower in the table, or in a later round's folder.
         """
-        words = list(self._words({*pending, *answered}))
-        last = {word.about: word for word in words if word.about is not None}
-        counting = [word.content for word in words if word.about is None or last[word.about] is word]
-        refusals = [content for content in counting if isinstance(content, Refusal)]
-        self._tell(refusals)
+        read = list(self._read_all({*pending, *answered}))
+        last = {parsed.sample_id: parsed for parsed in read if parsed.sample_id is not None}
+        counting = [
+            parsed.content for parsed in read if parsed.sample_id is None or last[parsed.sample_id] is parsed
+        ]
+        rejections = [content for content in counting if isinstance(content, Rejection)]
+        self._write_rejections(rejections)
         answers = [content for content in counting if isinstance(content, Answer)]
-        return Gathered(answers=sorted(answers, key=lambda answer: answer.sample), refusals=refusals)
+        return PollResult(answers=sorted(answers, key=lambda answer: answer.sample), rejections=rejections)
 
-    def _words(self, asked: set[str]) -> Iterator[Word]:
+    def _read_all(self, asked: set[str]) -> Iterator[ParsedAnswer]:
         try:
-            found = entries(self._root, self._root)
+            found = list_entries(self._root, self._root)
         except FealError as error:
-            yield Word(None, Refusal(where=FOLDER, sample="", why=str(error)))
+            yield ParsedAnswer(None, Rejection(where=ANNOTATION_FOLDER, sample="", reason=str(error)))
             return
         rounds = sorted((int(match[1]), path) for path in found if (match := _ROUND.fullmatch(path.name)))
         for _, path in rounds:
-            yield from Answers(path, root=self._root, site=self._site, asked=asked).words()
+            yield from AnswerReader(path, root=self._root, site=self._site, asked=asked).read()
         if any(path.name == ANSWERS for path in found):
-            yield Word(None, Refusal(where=ANSWERS, sample="", why="Put this file into the folder of its round."))
+            yield ParsedAnswer(
+                None, Rejection(where=ANSWERS, sample="", reason="Move this file into the folder of its round.")
+            )
 
-    def _tell(self, refusals: Sequence[Refusal]) -> None:
-        path = self._root / REFUSED
-        if not refusals:
+    def _write_rejections(self, rejections: Sequence[Rejection]) -> None:
+        path = self._root / REJECTED
+        if not rejections:
             if path.is_file() or path.is_symlink():
                 path.unlink()
             return
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["where", "sample", "why"])
-        writer.writerows([refusal.where, refusal.sample, refusal.why] for refusal in refusals)
+        writer.writerow(["where", "sample", "reason"])
+        writer.writerows([rejection.where, rejection.sample, rejection.reason] for rejection in rejections)
         write_text(path, text.getvalue())

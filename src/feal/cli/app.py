@@ -1,4 +1,4 @@
-"""`feal`: all commands together, and what a mistake or an interruption ends with."""
+"""`feal`: all commands, and the exit codes of errors and interruptions."""
 
 from __future__ import annotations
 
@@ -10,53 +10,51 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from feal.cli.data import app as data_app
-from feal.cli.deploy import app as deploy_app
-from feal.cli.models import app as models_app
-from feal.cli.results import app as results_app
-from feal.cli.runs import app as runs_app
+from feal import __version__
+from feal.cli import compare, data, deploy, export, labels, plot, predict, report, run, show, sweep, watch
+from feal.cli import list as list_command
 from feal.errors import FealError
-from feal.version import VERSION
 
 app = typer.Typer(
     name="feal",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Federated evidential active learning: one model from many hospitals, few labels, no image moved.",
-    epilog="Begin with `feal run demo`; every command has examples under --help.",
+    help="Federated evidential active learning: one model trained across hospitals, with few labels, while images "
+    "stay where they are.",
+    epilog="Start with `feal run demo`; `feal COMMAND --help` shows examples.",
 )
-for commands in (runs_app, results_app, models_app):
-    app.add_typer(commands)
-app.add_typer(data_app, name="data")
-app.add_typer(deploy_app, name="deploy")
+for module in (run, sweep, show, labels, list_command, compare, report, watch, plot, predict, export):
+    app.add_typer(module.app)
+app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"feal {VERSION}")
+        typer.echo(f"feal {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     del version
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one sentence and exit code 2, an interruption 130, a polite kill 143.
+    """Run the command line; exit with 2 after a user's error, 130 after Ctrl-C, 128 + N after signal N.
 
-    A terminal that closes is a polite kill too (129), unless `nohup` said otherwise.
+    SIGTERM and SIGHUP end a command as cleanly as Ctrl-C does, unless they are ignored (`nohup`).
     """
-    asked_to_end: list[int] = []
+    received: list[int] = []
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
         del frame
-        asked_to_end.append(number)
+        received.append(number)
         raise KeyboardInterrupt
 
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -68,13 +66,13 @@ def main() -> None:
         typer.echo(f"Error: {error}", err=True)
         code = 2
     except OSError as error:
-        from feal.files import from_system
+        from feal.fileio import wrap_os_error
 
-        typer.echo(f"Error: {from_system(error)}", err=True)
+        typer.echo(f"Error: {wrap_os_error(error)}", err=True)
         code = 2
     except click.ClickException as error:
         error.show()
         code = error.exit_code
     except click.Abort:
         code = 130
-    sys.exit(128 + asked_to_end[0] if asked_to_end else code)
+    sys.exit(128 + received[0] if received else code)

@@ -1,77 +1,160 @@
-"""`feal compare`: the paper's tables from run directories, and what the paper lacks."""
+"""`feal compare`: arms by round, and their differences with intervals."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from feal.analysis.arms import arms_of
-from feal.analysis.by_round import by_round
-from feal.analysis.curves import Over
-from feal.analysis.grids import Grid, latex, markdown
-from feal.analysis.leading import on_the_best
-from feal.analysis.runs import Reading, read_runs
-from feal.analysis.tables import table_text
-from feal.analysis.tables_of_arms import round_grid, tidy_rows, verdict_grid
-from feal.analysis.verdicts import verdicts
-from feal.cli.grids import show_grid, wide_console
-from feal.cli.tables import say
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-Form = Literal["table", "markdown", "latex", "csv"]
+from feal.cli.console import print_plain
+
+if TYPE_CHECKING:
+    from feal.analysis.grid import Grid
+    from feal.analysis.runs import RunCollection
+
+app = typer.Typer()
+
+LINE_WIDTH = 240
+"""Characters in a line where the output is not a terminal, so that no table is broken."""
+HEADING_WIDTH = 10
+"""Characters of a heading that are never broken, even if the numbers below are narrower."""
+COLUMN_GAP = 3
+"""Characters between columns, and the mark of the rank."""
+RANK_MARKS = {1: ("¹", "bold"), 2: ("²", "underline")}
 
 
+@app.command(
+    epilog="Examples: `feal compare runs/demo-sweep` · "
+    "`feal compare runs/demo-sweep --metric accuracy --over mean` · "
+    "`feal compare runs/one runs/other --to 'entropy global' --format markdown`"
+)
 def compare(
-    places: Sequence[Path], *, metric: str | None, over: Over, form: Form, to: str | None, share: float
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")
+    ],
+    metric: Annotated[
+        str | None, typer.Option(help="A metric of the runs; the task's primary one by default.")
+    ] = None,
+    over: Annotated[
+        Literal["pooled", "mean"], typer.Option(help="All sites' test samples, or the mean of the sites' values.")
+    ] = "pooled",
+    format_: Annotated[
+        Literal["table", "markdown", "latex", "csv"], typer.Option("--format", help="What to print.")
+    ] = "table",
+    to: Annotated[str | None, typer.Option(help="Reference arm; random by default.")] = None,
+    share: Annotated[float, typer.Option(help="Share of full supervision's value to reach.")] = 0.95,
 ) -> None:
-    """Print arms by round, what they come to, and what a reader must know beside.
+    """Compare runs: arms by round over seeds, and their differences with intervals."""
+    from feal.analysis.arms import make_arms
+    from feal.analysis.compare import compare_arms
+    from feal.analysis.conclusions import describe_best_arm
+    from feal.analysis.grid import to_csv, to_latex, to_markdown
+    from feal.analysis.runs import read_runs
+    from feal.analysis.tables import make_comparison_grid, make_round_grid, tabulate_rounds, to_rows
 
-    Raises:
-        FealError: no runs, runs of different experiments, an unknown metric or arm.
-    """
-    reading = read_runs(places)
-    arms = arms_of(reading)
-    table = by_round(arms, metric=metric, over=over)
-    found = verdicts(arms, metric=metric, over=over, share=share, to=to)
-    opening = _opening(reading)
-    sentences = (*on_the_best(found), *found.sentences)
-    remarks = [*reading.left_out, *(remark for arm in arms for remark in arm.remarks()), *found.remarks]
-    grids = [round_grid(table), *([verdict_grid(found)] if found.lines else [])]
-    if form == "csv":
-        sys.stdout.write(table_text(tidy_rows(table, found)))
+    runs = read_runs(folders)
+    arms = make_arms(runs)
+    table = tabulate_rounds(arms, metric=metric, over=over)
+    found = compare_arms(arms, metric=metric, over=over, share=share, to=to)
+    title = _describe_runs(runs)
+    sentences = (*describe_best_arm(found), *found.sentences)
+    remarks = [*runs.left_out, *(remark for arm in arms for remark in arm.remarks()), *found.remarks]
+    grids = [make_round_grid(table), *([make_comparison_grid(found)] if found.results else [])]
+    if format_ == "csv":
+        sys.stdout.write(to_csv(to_rows(table, found)))
         sys.stderr.write("".join(f"{remark}\n" for remark in remarks))
-    elif form == "table":
-        _show(opening, grids, sentences, remarks)
+    elif format_ == "table":
+        _print_comparison(title, grids, sentences, remarks)
     else:
-        write, item, opening = (markdown, "- ", opening) if form == "markdown" else (latex, "% ", f"% {opening}")
-        said = "\n".join(item + sentence for sentence in (*sentences, *remarks))
-        print("\n\n".join([opening, *map(write, grids), *([said] if said else [])]))
+        write, item, prefix = (to_markdown, "- ", "") if format_ == "markdown" else (to_latex, "% ", "% ")
+        notes = "\n".join(item + sentence for sentence in (*sentences, *remarks))
+        print("\n\n".join([prefix + title, *map(write, grids), *([notes] if notes else [])]))
 
 
-def _opening(reading: Reading) -> str:
-    """What is compared, in a line."""
-    counted = {
-        "finished": sum(run.status == "finished" for run in reading),
-        "unfinished": sum(run.status == "unfinished" for run in reading),
-        "waiting for labels": sum(run.status == "waiting" for run in reading),
-        "not begun": reading.not_begun,
-        "left out": reading.unused,
+def _describe_runs(runs: RunCollection) -> str:
+    """Describe in one line what is compared."""
+    counts = {
+        "finished": sum(run.status == "finished" for run in runs),
+        "unfinished": sum(run.status == "unfinished" for run in runs),
+        "waiting for labels": sum(run.status == "waiting" for run in runs),
+        "not started": runs.not_started,
+        "left out": runs.unused,
     }
-    settings = reading[0].settings
-    how_many = ", ".join(f"{number} {what}" for what, number in counted.items() if number)
-    return f"{sum(counted.values())} runs ({how_many}) of {settings.dataset} with {settings.model}"
+    settings = runs[0].settings
+    by_status = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
+    from feal.plugins import short_name
+
+    of_what = f"{settings.dataset.name} with {short_name(settings.model.name)}"
+    return f"{sum(counts.values())} runs ({by_status}) of {of_what}"
 
 
-def _show(opening: str, grids: Sequence[Grid], sentences: Sequence[str], remarks: Sequence[str]) -> None:
-    console = wide_console()
-    say(console, opening)
+def _print_comparison(title: str, grids: Sequence[Grid], sentences: Sequence[str], remarks: Sequence[str]) -> None:
+    console = Console()
+    console = console if console.is_terminal else Console(width=LINE_WIDTH)
+    print_plain(console, title)
     for grid in grids:
         console.print()
-        show_grid(console, grid)
+        _print_grid(console, grid)
     if any(entry.rank for row in grids[0].rows for entry in row):
-        say(console, "\n¹ best and ² second best of a round, but for full")
+        print_plain(console, "\n¹ best and ² second best of a round, full excepted")
     if sentences:
-        say(console, "\n" + "\n".join(sentences))
+        print_plain(console, "\n" + "\n".join(sentences))
     if remarks:
-        say(console, "\n" + "\n".join(f"Note: {remark}" for remark in remarks), style="yellow")
+        print_plain(console, "\n" + "\n".join(f"Note: {remark}" for remark in remarks), style="yellow")
+
+
+def _print_grid(console: Console, grid: Grid) -> None:
+    """Print a table below its title, in parts if the terminal is too narrow."""
+    print_plain(console, grid.title)
+    for number, part in enumerate(_split_grid(grid, console.width)):
+        console.print(*([""] if number else []), _make_table(part), sep="\n")
+
+
+def _split_grid(grid: Grid, width: int) -> Iterator[Grid]:
+    """Split a grid by columns into parts that fit the width; each part repeats the names."""
+    widths = [
+        COLUMN_GAP + max(len(cell) for cell in (*_wrap_heading(grid, at), *(row[at].text for row in grid.rows)))
+        for at in range(len(grid.heading))
+    ]
+    names, room = list(range(grid.names)), width - sum(widths[: grid.names])
+    part: list[int] = []
+    for at in range(grid.names, len(grid.heading)):
+        if part and sum(widths[column] for column in (*part, at)) > room:
+            yield _take_columns(grid, [*names, *part])
+            part = []
+        part.append(at)
+    yield _take_columns(grid, [*names, *part])
+
+
+def _take_columns(grid: Grid, columns: Sequence[int]) -> Grid:
+    rows = tuple(tuple(row[at] for at in columns) for row in grid.rows)
+    return replace(grid, heading=tuple(grid.heading[at] for at in columns), rows=rows)
+
+
+def _wrap_heading(grid: Grid, column: int) -> list[str]:
+    """Wrap a heading so that it is not much wider than the cells below."""
+    width = max((len(row[column].text) for row in grid.rows), default=0)
+    return wrap(grid.heading[column], max(width, HEADING_WIDTH))
+
+
+def _make_table(grid: Grid) -> Table:
+    table = Table(box=None, header_style="bold")
+    for number in range(len(grid.heading)):
+        side: Literal["left", "right"] = "left" if number < grid.names else "right"
+        table.add_column("\n".join(_wrap_heading(grid, number)), justify=side, vertical="bottom")
+    for number, row in enumerate(grid.rows, start=1):
+        cells = [Text(entry.text) for entry in row]
+        for cell, entry in zip(cells[grid.names :], row[grid.names :], strict=True):
+            mark, style = RANK_MARKS.get(entry.rank or 0, (" ", ""))
+            cell.stylize(style)
+            cell.append(mark)
+        table.add_row(*cells, end_section=number == grid.above)
+    return table

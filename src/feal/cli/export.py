@@ -1,100 +1,45 @@
-"""All labels of a run as a table and, for segmentation, pictures."""
+"""`feal export`: export the model of a run."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
+from typing import Annotated, Literal
 
-import numpy as np
+import typer
+from rich.console import Console
 
-from feal.annotation.request import file_name
-from feal.data.pictures import mask_picture, png_bytes
-from feal.errors import FealError
-from feal.federation.history import Record
-from feal.federation.store import Store
-from feal.files import from_system, write_bytes, write_text
+from feal.cli.console import command_line, print_plain
+from feal.cli.predict import describe_model
 
-COLUMNS = (
-    "site",
-    "sample",
-    "round",
-    "rank",
-    "score",
-    "model",
-    "asked",
-    "label",
-    "class",
-    "mask",
-    "answered",
-    "by",
-    "corrected",
-    "superseded",
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Examples: `feal export runs/demo-feal-0` · "
+    "`feal export runs/demo-feal-0 --format both --round 3 --out exports/third`"
 )
-DECLINED = "cannot be labelled"
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory; the run may be in progress.")],
+    out: Annotated[Path | None, typer.Option(help="New folder; one in exports/ by default.")] = None,
+    format_: Annotated[
+        Literal["onnx", "torchscript", "both", "none"],
+        typer.Option("--format", help="Graph to add to the weights; onnx needs `pip install 'feal[onnx]'`."),
+    ] = "torchscript",
+    round_: Annotated[int | None, typer.Option("--round", help="The last finished round by default.")] = None,
+) -> None:
+    """Export the global model: safetensors, model.json, a model card, and a graph that runs without feal."""
+    from feal.inference import export_model, load_model
+    from feal.rundir.layout import free_path
+
+    out = out or free_path(Path("exports"), run.resolve().name)
+    model = load_model(run, round=round_)
+    console = Console()
+    print_plain(console, describe_model(model), style="bold")
+    for path in export_model(model, out, format=format_):
+        print_plain(console, f"  {path}  ({_format_size(path)})")
+    print_plain(console, f"Use it with: {command_line('predict', out, '--images', 'FOLDER')}")
 
 
-def export_labels(sites: Mapping[str, Path], out: Path, *, classes: Sequence[str]) -> int:
-    """Write `labels.csv`, masks beside it, into a new folder; gives the number of rows.
-
-    Raises:
-        FealError: the folder holds something already, or cannot be written.
-    """
-    _check_empty(out)
-    rows = [row for site, folder in sites.items() for row in _rows(site, folder, out, classes)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(out / "labels.csv", text.getvalue())
-    return len(rows)
-
-
-def _rows(site: str, folder: Path, out: Path, classes: Sequence[str]) -> Iterator[dict[str, object]]:
-    past: dict[str, int] = {}
-    with closing(Store(folder / "site.sqlite", read_only=True)) as store:
-        for record in store.records():
-            past[record.sample] = past.get(record.sample, 0) + record.superseded
-            mask = _mask_name(site, record, past[record.sample])
-            if isinstance(record.label, np.ndarray):
-                known = max(len(classes), int(record.label.max(initial=0)) + 1)
-                write_bytes(out / mask, png_bytes(mask_picture(record.label, classes=known)))
-            yield {
-                "site": site,
-                "sample": record.sample,
-                "round": record.round,
-                "rank": record.rank,
-                "score": record.score,
-                "model": record.model,
-                "asked": record.asked,
-                **_label(record, classes),
-                "mask": mask if isinstance(record.label, np.ndarray) else "",
-                "answered": record.answered or "",
-                "by": record.by or "",
-                "corrected": record.corrected,
-                "superseded": "yes" if record.superseded else "",
-            }
-
-
-def _label(record: Record, classes: Sequence[str]) -> dict[str, object]:
-    if isinstance(record.label, int):
-        name = classes[record.label] if record.label < len(classes) else ""
-        return {"label": record.label, "class": name}
-    declined = record.label is None and record.answered is not None
-    return {"label": "", "class": DECLINED if declined else ""}
-
-
-def _mask_name(site: str, record: Record, past: int) -> str:
-    name = Path(f"{record.round:03}-{file_name(record.rank, record.sample)}")
-    return f"masks/{site}/{name.stem}{f'-superseded-{past}' if record.superseded else ''}.png"
-
-
-def _check_empty(out: Path) -> None:
-    try:
-        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
-    except OSError as error:
-        raise from_system(error) from error
-    if taken:
-        raise FealError(f"{out} is there already and not empty: name a new folder for the export.")
+def _format_size(path: Path) -> str:
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

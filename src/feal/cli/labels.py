@@ -1,120 +1,216 @@
-"""`feal labels`: who answered what and when, what is awaited, and all of it for export."""
+"""`feal labels`: the labels of a run, pending ones, and their export."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from feal.annotation.folder import FOLDER, REFUSED, round_folder
-from feal.cli.export import export_labels
-from feal.cli.tables import say
-from feal.data import open_prepared
-from feal.deployment.places import SITE, site_place
-from feal.errors import FealError, unknown
-from feal.experiment.folder import RunFolder, settings_of
-from feal.federation.history import Standing
-from feal.federation.store import Store
-from feal.files import read_json
-from feal.settings import Settings
+from feal.cli.console import print_plain
+from feal.errors import FealError, unknown_name_error
 
-_STORE = "site.sqlite"
-KEPT = "runs"
-"""Where the state folder of a deployed site has its runs."""
+if TYPE_CHECKING:
+    from feal.rundir.label_store import LabelRecord, RoundLabels
+
+app = typer.Typer()
+
+SITE_RUNS = "runs"
+"""The directory of all runs in the state directory of a deployed site."""
+COLUMNS = (
+    "site",
+    "sample",
+    "round",
+    "rank",
+    "score",
+    "model",
+    "asked",
+    "label",
+    "class",
+    "mask",
+    "answered",
+    "by",
+    "corrected",
+    "superseded",
+)
+DECLINED = "cannot be labelled"
 
 
-def show_labels(path: Path, *, site: str | None, export: Path | None) -> None:
-    """Print how labels stand in a run, or in all that a deployed site keeps, and where they are awaited."""
-    runs = _runs(path)
+@app.command(epilog="Examples: `feal labels runs/demo-feal-0` · `feal labels runs/demo-feal-0 --export labels`")
+def labels(
+    folder: Annotated[Path, typer.Argument(help="The run directory, or the directory of a deployed site.")],
+    site: Annotated[str | None, typer.Option(help="Only this site.")] = None,
+    export: Annotated[Path | None, typer.Option(help="New folder for all labels with their history.")] = None,
+) -> None:
+    """Show the labels of each round and which are pending, or export all of them."""
+    runs = _list_runs(folder)
     console = Console()
     if export is not None and len(runs) > 1:
-        raise FealError(
-            f"{path} keeps {len(runs)} runs: name one of them to export its labels, such as {runs[-1]}."
-        )
+        raise FealError(f"{folder} holds {len(runs)} runs: name the one to export, such as {runs[-1]}.")
     for run in runs:
-        if run != path:
-            say(console, f"{run}", style="bold")
-        _show(console, run, site=site, export=export)
+        if run != folder:
+            print_plain(console, f"{run}", style="bold")
+        _show_labels(console, run, site=site, export=export)
     if not runs:
-        say(console, f"{path} has taken part in no run yet.")
+        print_plain(console, f"{folder} has not taken part in a run yet.")
 
 
-def _runs(path: Path) -> list[Path]:
-    """The run in a folder; or those that a deployed site keeps in its state folder, the latest last."""
-    if (path / SITE).is_file():
-        path = site_place(path).state
-    if RunFolder(path).config.exists() or not (path / KEPT).is_dir():
-        return [path]
-    found = (RunFolder(run).config for run in (path / KEPT).iterdir())
+def _list_runs(folder: Path) -> list[Path]:
+    """List the run directory itself or, for a deployed site, all its runs, the latest last."""
+    from feal.federation.transport.deploy.config import SITE_FILE, read_site_config
+    from feal.rundir.layout import RunDirectory
+
+    if (folder / SITE_FILE).is_file():
+        folder = read_site_config(folder).state
+    if RunDirectory(folder).config.exists() or not (folder / SITE_RUNS).is_dir():
+        return [folder]
+    found = (RunDirectory(run).config for run in (folder / SITE_RUNS).iterdir())
     configs = sorted((config.stat().st_mtime_ns, config) for config in found if config.exists())
     return [config.parent for _, config in configs]
 
 
-def _show(console: Console, path: Path, *, site: str | None, export: Path | None) -> None:
-    folder = RunFolder(path)
-    settings = settings_of(folder)
-    sites = _sites(folder, site)
+def _show_labels(console: Console, folder: Path, *, site: str | None, export: Path | None) -> None:
+    from feal.rundir.config import read_settings
+    from feal.rundir.layout import RunDirectory, SiteDirectory
+    from feal.rundir.site_store import Store
+
+    settings = read_settings(folder)
+    sites = {found.name: found.path for found in RunDirectory(folder).site_directories()}
+    if site is not None:
+        if site not in sites:
+            raise unknown_name_error(f"site in {folder}", site, sites)
+        sites = {site: sites[site]}
     if not sites:
-        say(console, f"{path} has asked for no label yet.")
+        print_plain(console, f"{folder} has not requested any label yet.")
         return
-    for name, place in sites.items():
-        with closing(Store(place / _STORE, read_only=True)) as store:
-            standing = store.standing()
-        console.print(_table(name, standing))
-        for line in _awaited(place, standing) if settings.annotator == "folder" else ():
-            say(console, line)
+    for name, path in sites.items():
+        with closing(Store(SiteDirectory(path).database, read_only=True)) as store:
+            rounds = store.labels_by_round()
+        console.print(_rounds_table(name, rounds))
+        for line in _describe_pending(path, rounds) if settings.annotator.name == "folder" else ():
+            print_plain(console, line)
         console.print()
     if export is not None:
-        written = export_labels(sites, export, classes=_classes(path, settings))
-        say(console, f"{written} rows are in {export / 'labels.csv'}")
+        written = export_labels(sites, export, classes=_class_names(folder, settings.dataset.name))
+        print_plain(console, f"{written} rows written to {export / 'labels.csv'}")
 
 
-def _sites(folder: RunFolder, wanted: str | None) -> dict[str, Path]:
-    found = {path.parent.name: path.parent for path in sorted(folder.sites.glob(f"*/{_STORE}"))}
-    if wanted is None:
-        return found
-    if wanted not in found:
-        raise unknown(f"site in {folder.path}", wanted, found)
-    return {wanted: found[wanted]}
-
-
-def _table(site: str, standing: Standing) -> Table:
+def _rounds_table(site: str, rounds: Mapping[int, RoundLabels]) -> Table:
     table = Table(
         title=site, title_justify="left", title_style="bold", box=None, collapse_padding=True, pad_edge=False
     )
-    for heading in ("round", "asked", "labelled", "cannot", "awaited", "corrected", "first answer", "last (UTC)"):
+    headings = ("round", "asked", "labels", "declined", "pending", "corrected", "first answer", "last (UTC)")
+    for heading in headings:
         table.add_column(heading, justify="right")
-    for number, counts in standing.rounds.items():
-        figures = (number, counts.asked, counts.labelled, counts.declined, counts.pending, counts.corrected)
-        table.add_row(*map(str, figures), _time(counts.first), _time(counts.last))
+    for number, counts in rounds.items():
+        numbers = (number, counts.asked, counts.labelled, counts.declined, counts.pending, counts.corrected)
+        table.add_row(*map(str, numbers), _format_time(counts.first), _format_time(counts.last))
     return table
 
 
-def _awaited(site: Path, standing: Standing) -> list[str]:
+def _describe_pending(site: Path, rounds: Mapping[int, RoundLabels]) -> list[str]:
+    from feal.annotation.folder import ANNOTATION_FOLDER, REJECTED, round_folder
+
     lines = [
-        f"  {counts.pending} of round {number} awaited in {round_folder(site, number)}"
-        for number, counts in standing.rounds.items()
+        f"  {counts.pending} pending in round {number}: {round_folder(site, number)}"
+        for number, counts in rounds.items()
         if counts.pending
     ]
-    refused = site / FOLDER / REFUSED
-    return [*lines, *([f"  refused answers are listed in {refused}"] if refused.is_file() else [])]
+    rejected = site / ANNOTATION_FOLDER / REJECTED
+    return [*lines, *([f"  rejected answers: {rejected}"] if rejected.is_file() else [])]
 
 
-def _time(stamp: str | None) -> str:
+def _format_time(stamp: str | None) -> str:
     return "-" if stamp is None else stamp[:16].replace("T", " ")
 
 
-def _classes(path: Path, settings: Settings) -> tuple[str, ...]:
-    """Names of the classes, as the run or else its prepared folder tells them; none if neither does."""
-    state = path / "state.json"
+def _class_names(folder: Path, dataset: str) -> tuple[str, ...]:
+    """Return the names of the classes from the run or its prepared data; none if neither is there."""
+    from feal.data import open_prepared
+    from feal.fileio import read_json
+    from feal.rundir.layout import RunDirectory
+
+    state = RunDirectory(folder).state
     content = read_json(state) if state.exists() else {}
     facts = content.get("facts") if isinstance(content, Mapping) else None
     if isinstance(facts, Mapping) and facts.get("classes"):
         return tuple(map(str, facts["classes"]))
     try:
-        return open_prepared(settings.dataset).classes
+        return open_prepared(dataset).classes
     except FealError:
         return ()
+
+
+def export_labels(sites: Mapping[str, Path], out: Path, *, classes: Sequence[str]) -> int:
+    """Write `labels.csv` and masks into a new folder; return the number of rows.
+
+    Raises:
+        FealError: the folder is not empty, or cannot be written.
+    """
+    from feal.fileio import wrap_os_error, write_text
+
+    try:
+        is_taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    except OSError as error:
+        raise wrap_os_error(error) from error
+    if is_taken:
+        raise FealError(f"{out} exists and is not empty: name a new folder for the export.")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    rows = [row for site, folder in sites.items() for row in _export_site(site, folder, out, classes)]
+    writer.writerows(rows)
+    write_text(out / "labels.csv", text.getvalue())
+    return len(rows)
+
+
+def _export_site(site: str, folder: Path, out: Path, classes: Sequence[str]) -> Iterator[dict[str, object]]:
+    """Write the masks of a site and yield the rows of its labels."""
+    import numpy as np
+
+    from feal.annotation.request import name_image
+    from feal.data.images import encode_png, mask_to_pil
+    from feal.fileio import write_bytes
+    from feal.rundir.layout import SiteDirectory
+    from feal.rundir.site_store import Store
+
+    superseded: dict[str, int] = {}
+    with closing(Store(SiteDirectory(folder).database, read_only=True)) as store:
+        for record in store.records():
+            mask = ""
+            superseded[record.sample] = superseded.get(record.sample, 0) + record.superseded
+            if isinstance(record.label, np.ndarray):
+                stem = Path(f"{record.round:03}-{name_image(record.rank, record.sample)}").stem
+                version = f"-superseded-{superseded[record.sample]}" if record.superseded else ""
+                mask = f"masks/{site}/{stem}{version}.png"
+                count = max(len(classes), int(record.label.max(initial=0)) + 1)
+                write_bytes(out / mask, encode_png(mask_to_pil(record.label, classes=count)))
+            yield {
+                "site": site,
+                "sample": record.sample,
+                "round": record.round,
+                "rank": record.rank,
+                "score": record.score,
+                "model": record.model,
+                "asked": record.asked,
+                **_label_columns(record, classes),
+                "mask": mask,
+                "answered": record.answered or "",
+                "by": record.by or "",
+                "corrected": record.corrected,
+                "superseded": "yes" if record.superseded else "",
+            }
+
+
+def _label_columns(record: LabelRecord, classes: Sequence[str]) -> dict[str, object]:
+    if isinstance(record.label, int):
+        name = classes[record.label] if record.label < len(classes) else ""
+        return {"label": record.label, "class": name}
+    is_declined = record.label is None and record.answered is not None
+    return {"label": "", "class": DECLINED if is_declined else ""}

@@ -1,96 +1,107 @@
-"""`feal sweep`: every combination of settings as a run of its own."""
+"""`feal sweep`: run every combination of settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from feal.cli.bars import Bar
-from feal.cli.tables import command, say
-from feal.config.combinations import planned
+from feal.cli.console import ProgressBar, command_line, print_plain
 from feal.errors import FealError
-from feal.experiment.folder import RunFolder
-from feal.experiment.sweeping import Job, Onlooker, carry_out
-from feal.models import device_named
-from feal.processes import cores, free_memory
 
-ROOM = 2 * 2**30
-"""Bytes of free memory that a run is taken to need where nobody says how many at a time."""
+if TYPE_CHECKING:
+    from feal.experiment.sweep import SweepRun
+
+app = typer.Typer()
 
 
-def sweep(preset: str, words: Sequence[str], *, out: Path | None, at_a_time: int | None) -> bool:
-    """Carry out what is not finished yet of all combinations; whether all are finished now.
+@app.command(
+    epilog="Examples: `feal sweep demo strategy=feal,entropy strategy.query_model=global,local seed=0,1,2` · "
+    "`feal sweep demo strategy=feal,random,full seed=0,1,2 -j 2 --out runs/first` · "
+    "`feal sweep fed-polyp strategy.n=5,10 strategy.terms=[aleatoric-global],[aleatoric-local]`"
+)
+def sweep(
+    preset: Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE[,VALUE]...]...", help="Settings; several values are combined."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the runs; runs/PRESET-sweep by default.")] = None,
+    at_a_time: Annotated[
+        int | None, typer.Option("-j", min=1, help="Runs at a time; by default as many as cores and memory allow.")
+    ] = None,
+) -> None:
+    """Run every valid combination of settings, several at a time; repeat the command to continue a sweep.
 
-    Raises:
-        FealError: a mistake in the settings, or a folder that holds something else; nothing was begun then.
+    A parameter applies to the strategies that have it. Exit code 1: some runs are not finished, and the
+    same command tries them again.
     """
+    from feal.experiment.sweep import SweepRun, default_parallelism, plan_sweep, read_grid, run_sweep
+
     out = out or Path("runs") / f"{Path(preset).stem}-sweep"
-    _check_place(out)
-    plan = planned(preset, words)
-    jobs = [Job(out / name, settings) for name, settings in plan.runs.items()]
-    processes = min(at_a_time or room(jobs), len(jobs))
+    _check_directory(out)
+    plan = plan_sweep(preset, read_grid(overrides or []))
+    runs = [SweepRun(out / name, settings) for name, settings in plan.runs.items()]
+    processes = min(at_a_time or default_parallelism(runs), len(runs))
     console = Console()
-    with SweepBar(console) as bar:
-        bar.beginning(jobs, out, processes)
+    with SweepProgress(console) as progress:
+        progress.announce(runs, out, processes)
         for note in plan.notes:
-            say(console, f"  {note}")
-        problems = carry_out(jobs, processes=processes, onlooker=bar)
+            print_plain(console, f"  {note}")
+        problems = run_sweep(runs, processes=processes, callback=progress)
     if problems:
         console.print(_problems_table(problems, out))
-        say(
-            console,
-            f"\n{len(jobs) - len(problems)} of {len(jobs)} runs are finished: the same command tries again.",
-        )
+        finished = len(runs) - len(problems)
+        print_plain(console, f"\n{finished} of {len(runs)} runs are finished: repeat the command to try again.")
     else:
-        say(console, f"All {len(jobs)} runs are finished.")
-    say(console, f"  compare them:  {command('compare', out)}")
-    return not problems
+        print_plain(console, f"All {len(runs)} runs are finished.")
+    print_plain(console, f"  compare them:  {command_line('compare', out)}")
+    if problems:
+        raise typer.Exit(1)
 
 
-class SweepBar(Bar, Onlooker):
-    """Shows how far many runs are."""
-
-    interrupted = "Interrupted; nothing is lost: the same command goes on."
-    memory = 3600
+class SweepProgress(ProgressBar):
+    """Shows the progress of many runs."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._broken = self._ended = self._total = 0
+        super().__init__(
+            console, interrupted="Interrupted; nothing is lost: repeat the command to continue.", window=3600
+        )
+        self._failed = self._ended = self._total = 0
 
-    def beginning(self, jobs: Sequence[Job], out: Path, processes: int) -> None:
-        """Say what is to be done."""
-        self._ended, self._total = sum(job.finished for job in jobs), len(jobs)
+    def announce(self, runs: Sequence[SweepRun], out: Path, processes: int) -> None:
+        """Print how many runs there are and where."""
+        self._ended, self._total = sum(run.is_finished for run in runs), len(runs)
         done = f", {self._ended} finished already" if self._ended else ""
-        say(self.console, f"{len(jobs)} runs below {out}{done}; {processes} at a time")
+        count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+        print_plain(self.console, f"{count} in {out}{done}; {processes} at a time")
 
-    def advanced(self, done: float, total: int, running: Sequence[Job]) -> None:
-        broken = f"{self._broken} not finished · " if self._broken else ""
-        self.moved("runs", done, total, note=broken + ", ".join(job.name for job in running))
+    def on_progress(self, done: float, total: int, running: Sequence[SweepRun]) -> None:
+        """Move the bar."""
+        failed = f"{self._failed} not finished · " if self._failed else ""
+        self.update("runs", done, total, note=failed + ", ".join(run.name for run in running))
 
-    def ended(self, job: Job, problem: str | None) -> None:
+    def on_run_end(self, run: SweepRun, problem: str | None) -> None:
+        """Print a line for a run that ended, where the output is not a terminal."""
         self._ended += 1
-        self._broken += problem is not None
+        self._failed += problem is not None
         if not self.console.is_terminal:
-            said = "not finished" if problem else "finished"
-            self.line(f"{job.name} {said}, {self._ended} of {self._total} done", last=self._ended == self._total)
+            status = "not finished" if problem else "finished"
+            is_last = self._ended == self._total
+            self.print_line(f"{run.name} {status}, {self._ended} of {self._total} done", is_last=is_last)
 
 
-def _check_place(out: Path) -> None:
-    if RunFolder(out).config.exists():
-        raise FealError(f"{out} is a run itself: choose another folder with --out.")
+def _check_directory(out: Path) -> None:
+    from feal.rundir.layout import RunDirectory
+
+    if RunDirectory(out).config.exists():
+        raise FealError(f"{out} is a run itself: choose another directory with --out.")
     if out.exists() and not out.is_dir():
-        raise FealError(f"{out} is no folder: choose another --out.")
-
-
-def room(jobs: Sequence[Job]) -> int:
-    """Runs at a time by default: as many as there are cores and memory for, and one on a graphics card."""
-    if any(device_named(job.settings.device).type != "cpu" for job in jobs):
-        return 1
-    threads = max(job.settings.threads for job in jobs)
-    return max(1, min(cores() // threads, free_memory() // ROOM))
+        raise FealError(f"{out} is not a directory: choose another --out.")
 
 
 def _problems_table(problems: Mapping[Path, str], out: Path) -> Table:

@@ -1,8 +1,18 @@
 """Presets and overrides, validated."""
 
-from feal.config.catalogue import ABOUT, preset_names, read_preset
-from feal.config.combinations import combinations
-from feal.config.loading import load, revise
+from feal.config.components import known_parameters
 from feal.config.overrides import known_keys, parse
+from feal.config.presets import ABOUT, preset_names, read_preset
+from feal.config.resolve import applicable, load, revise
 
-__all__ = ["ABOUT", "combinations", "known_keys", "load", "parse", "preset_names", "read_preset", "revise"]
+__all__ = [
+    "ABOUT",
+    "applicable",
+    "known_keys",
+    "known_parameters",
+    "load",
+    "parse",
+    "preset_names",
+    "read_preset",
+    "revise",
+]

@@ -1,18 +1,21 @@
 """Images and labels of a site, through one reader of prepared folders."""
 
-from feal.data.datasets import DATASETS, locate, located
+from feal.data.labels import SiteLabels, open_labels
+from feal.data.locate import SYNTHETIC_DATASETS, PreparedData, find_dataset, locate
 from feal.data.prepared import PreparedSet, PreparedSite, open_prepared
-from feal.data.truth import Truth, open_truth
-from feal.data.writing import PreparedWriter
+from feal.data.synthetic.base import SyntheticDataset
+from feal.data.writer import PreparedWriter
 
 __all__ = [
-    "DATASETS",
+    "SYNTHETIC_DATASETS",
+    "PreparedData",
     "PreparedSet",
     "PreparedSite",
     "PreparedWriter",
-    "Truth",
+    "SiteLabels",
+    "SyntheticDataset",
+    "find_dataset",
     "locate",
-    "located",
+    "open_labels",
     "open_prepared",
-    "open_truth",
 ]

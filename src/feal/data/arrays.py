@@ -1,4 +1,4 @@
-"""`.npy` files that are read and written a few rows at a time."""
+"""Read and write `.npy` files a few rows at a time."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 
 from feal.errors import FealError
 
-AGAIN = "copy it again, or remove the set's folder and prepare the data set again"
-"""What to do about a damaged set: while it is there, preparing leaves it alone."""
+REPAIR = "copy it again, or remove the set's folder and prepare the data set again"
+"""The remedy that errors about a damaged set suggest; `feal data prepare` never overwrites a set."""
 
 _RESIDENT = 64 * 2**20
 _LARGE = 256 * 2**20
 
 
 class StoredArray:
-    """An `.npy` file seen through a memory map, whose header, size and expected shape agree.
+    """A memory-mapped `.npy` file whose header and size agree with the expected shape.
 
-    Opening reads the header only. `read` copies rows out and now and then lets the map's pages go: a
-    memory map that was walked through once would otherwise count as memory of this process in full. Of a large
-    file the rows are announced first: left alone, the system reads megabytes around every single one.
+    Opening reads the header only. `read` copies rows and releases the mapped pages from time to time, since they
+    count as memory of this process once touched. In a large file the rows are prefetched: without the hint the
+    system reads megabytes around every row.
 
     Raises:
-        FealError: the file is missing, cut short, not an array, or of another shape or type.
+        FealError: the file is missing, truncated, not an array, or of another shape or type.
     """
 
     def __init__(self, path: Path, *, shape: tuple[int, ...], kinds: Collection[str]) -> None:
@@ -53,9 +53,9 @@ class StoredArray:
         self._touched = 0
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """A copy of these rows, in this order, shape [b, ...]."""
+        """Return a copy of these rows, in this order, shape [b, ...]."""
         if self.array.nbytes > _LARGE and hasattr(mmap, "MADV_WILLNEED"):
-            self._announce(rows)
+            self._prefetch(rows)
         part = self.array[rows]
         self._touched += part.nbytes
         if self._touched > _RESIDENT and hasattr(mmap, "MADV_DONTNEED"):
@@ -63,7 +63,7 @@ class StoredArray:
             self._touched = 0
         return part
 
-    def _announce(self, rows: NDArray[np.int64]) -> None:
+    def _prefetch(self, rows: NDArray[np.int64]) -> None:
         width = self.array.nbytes // len(self.array)
         for first, last in _runs(rows):
             start = (self._offset + first * width) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -71,9 +71,9 @@ class StoredArray:
 
 
 class ArrayWriter:
-    """Writes an `.npy` file in parts, without knowing the number of rows beforehand.
+    """A writer of `.npy` files in parts, for a number of rows that is not known in advance.
 
-    With `keep`, so many rows of such a file (see `rows_written`) stay, and writing goes on behind them.
+    With `keep`, that many rows of an existing file (see `count_rows`) stay, and writing continues after them.
     """
 
     def __init__(self, path: Path, *, row: tuple[int, ...], dtype: str, keep: int = 0) -> None:
@@ -90,19 +90,19 @@ class ArrayWriter:
             raise
 
     def append(self, part: NDArray[Any]) -> None:
-        """Add rows of shape [b, *row] at the end."""
+        """Append rows of shape [b, *row]."""
         self._file.write(np.ascontiguousarray(part, dtype=self.dtype).data)
         self.rows += len(part)
 
     def sync(self) -> None:
-        """Bring the rows so far to the disk."""
+        """Flush the rows written so far to disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self, *, sync: bool = True) -> None:
-        """Write the final number of rows into the header and bring the file to the disk; or else give it up.
+        """Write the final number of rows into the header and flush; without `sync` just close the file.
 
-        A file that is given up never raises: a full disk would be told again when what is buffered is written.
+        Closing without `sync` never raises: on a full disk, flushing the buffer would repeat the first error.
         """
         if self._file.closed:
             return
@@ -124,14 +124,14 @@ class ArrayWriter:
         self.close(sync=kind is None)
 
     def _write_header(self) -> None:
-        # numpy pads headers so that a longer first axis fits in: the header's size does not change.
+        # numpy pads headers for a longer first axis, so the size of the header does not change.
         descr = npy.dtype_to_descr(self.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": (self.rows, *self.row)}
         npy.write_array_header_1_0(self._file, header)
 
 
-def rows_written(path: Path, *, row: tuple[int, ...], dtype: str) -> int:
-    """How many whole rows an `ArrayWriter` left at `path` before it was stopped; none if there is no such file."""
+def count_rows(path: Path, *, row: tuple[int, ...], dtype: str) -> int:
+    """Count the complete rows that an interrupted `ArrayWriter` left at `path`; 0 without such a file."""
     try:
         with path.open("rb") as file:
             shape, found = _header(file, path)
@@ -143,13 +143,13 @@ def rows_written(path: Path, *, row: tuple[int, ...], dtype: str) -> int:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
-    """Write a whole array and bring it to the disk."""
+    """Write a whole array and flush it to disk."""
     with ArrayWriter(path, row=array.shape[1:], dtype=array.dtype.str) as writer:
         writer.append(array)
 
 
 def _runs(rows: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Neighbouring rows taken together, as first and last of each run.
+    """Merge neighbouring rows into runs of (first, last).
 
     >>> _runs(np.array([7, 3, 4, 8, 5, 1]))
     [(1, 1), (3, 5), (7, 8)]
@@ -182,7 +182,7 @@ def _check(
     if dtype.name not in kinds and dtype.kind not in kinds:
         raise _damaged(path, f"holds values of type {dtype}, not {' or '.join(sorted(kinds))},")
     if found != shape:
-        raise _damaged(path, f"has the shape {found} where the manifest says {shape}")
+        raise _damaged(path, f"has the shape {found} instead of {shape}")
 
 
 def _check_size(path: Path, size: int, expected: int) -> None:
@@ -191,4 +191,4 @@ def _check_size(path: Path, size: int, expected: int) -> None:
 
 
 def _damaged(path: Path, how: str) -> FealError:
-    return FealError(f"The file {path} {how}: {AGAIN}.")
+    return FealError(f"The file {path} {how}: {REPAIR}.")

@@ -1,4 +1,4 @@
-"""A picture of a site's pictures, for people: what is there, and is it labelled as it should be?"""
+"""Draw a contact sheet of a site: examples of its images with their labels, to check the data by eye."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
-from feal.data.pictures import as_picture, palette, png_bytes
+from feal.data.images import class_colours, encode_png, to_pil
+from feal.data.labels import NO_LABEL, SiteLabels, open_labels
 from feal.data.prepared import PreparedSite
-from feal.data.truth import UNKNOWN, Truth, open_truth
-from feal.files import write_bytes
+from feal.fileio import write_bytes
 
 _TILE = 96
 _GAP = 6
@@ -30,29 +30,29 @@ _PAPER, _INK, _FAINT = (255, 255, 255), (24, 28, 34), (104, 112, 122)
 Pixels = NDArray[np.uint8]
 
 
-def contact_sheet(site: PreparedSite, path: Path, *, columns: int = 10) -> None:
-    """Write a PNG with examples of a site's images, the same every time.
+def write_contact_sheet(site: PreparedSite, path: Path, *, columns: int = 10) -> None:
+    """Write a PNG with examples of a site's images; the same site gives the same bytes.
 
-    Classification: a row a class, with its count in the site. Segmentation: images, each above the same image
-    with its mask's outlines. Examples are spread evenly over the samples in order of their ids.
+    Classification: one row per class, with its number of samples. Segmentation: images, each above a copy with the
+    outlines of its mask. Examples are spread evenly over the samples in order of their ids.
 
     Raises:
         FealError: the site is damaged or the file cannot be written.
     """
-    truth = open_truth(site)
-    sheet = _by_class(site, truth, columns) if site.task == "classification" else _by_mask(site, truth, columns)
-    write_bytes(path, png_bytes(sheet))
+    labels = open_labels(site)
+    sheet = _by_class(site, labels, columns) if site.task == "classification" else _by_mask(site, labels, columns)
+    write_bytes(path, encode_png(sheet))
 
 
-def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
+def _by_class(site: PreparedSite, labels: SiteLabels, columns: int) -> Image.Image:
     ids = site.ids()
-    labels = truth.of(ids).numpy()
+    classes = labels.of(ids).numpy()
     rows = list(enumerate(site.classes))
     if site.unlabelled:
-        rows.append((UNKNOWN["classification"], "unlabelled"))
+        rows.append((NO_LABEL["classification"], "unlabelled"))
     sheet, draw = _paper(site, rows=len(rows), columns=columns, labels=_LABELS)
     for place, (number, name) in enumerate(rows):
-        members = ids[labels == number]
+        members = ids[classes == number]
         top = _TITLE + _MARGIN + place * (_TILE + _GAP)
         draw.text((_MARGIN, top + _TILE // 2 - 18), _shortened(name, draw), fill=_INK, font=_font(17))
         count = f"{len(members)} ({_share(len(members), len(ids))})" if len(members) else "none"
@@ -62,20 +62,20 @@ def _by_class(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
     return sheet
 
 
-def _by_mask(site: PreparedSite, truth: Truth, columns: int) -> Image.Image:
+def _by_mask(site: PreparedSite, labels: SiteLabels, columns: int) -> Image.Image:
     chosen = _spread(site.ids(), _PAIRS * columns)
     sheet, draw = _paper(site, rows=2 * math.ceil(len(chosen) / columns), columns=columns, labels=0)
     _legend(draw, site.classes, right=sheet.width - _MARGIN)
-    tiles, masks = _tiles(site, chosen), truth.of(chosen).numpy()
+    tiles, masks = _tiles(site, chosen), labels.of(chosen).numpy()
     for place, (tile, mask) in enumerate(zip(tiles, masks, strict=True)):
         row, column = divmod(place, columns)
         left, top = _MARGIN + column * (_TILE + _GAP), _TITLE + _MARGIN + 2 * row * (_TILE + _GAP)
         sheet.paste(tile, (left, top))
         below = (left, top + _TILE + _GAP // 2)
-        if mask[0, 0] == UNKNOWN["segmentation"]:
+        if mask[0, 0] == NO_LABEL["segmentation"]:
             draw.text((below[0] + _GAP, below[1] + _TILE // 2 - 8), "unlabelled", fill=_FAINT, font=_font(14))
         else:
-            sheet.paste(outlined(tile, mask, len(site.classes)), below)
+            sheet.paste(outline_mask(tile, mask, len(site.classes)), below)
     return sheet
 
 
@@ -93,9 +93,9 @@ def _paper(site: PreparedSite, *, rows: int, columns: int, labels: int) -> tuple
 
 
 def _legend(draw: ImageDraw.ImageDraw, classes: Sequence[str], *, right: int) -> None:
-    """The colours of the outlines, at the right end of the title; as many classes as there is room for."""
+    """Draw the colours of the outlines at the right of the title, for as many classes as fit."""
     left = right
-    for name, colour in reversed(list(zip(classes, palette(len(classes)), strict=True))[1:]):
+    for name, colour in reversed(list(zip(classes, class_colours(len(classes)), strict=True))[1:]):
         left -= round(draw.textlength(name, font=_font(15))) + 2 * _MARGIN
         if left < right // 2:
             return
@@ -104,7 +104,7 @@ def _legend(draw: ImageDraw.ImageDraw, classes: Sequence[str], *, right: int) ->
 
 
 def _share(part: int, whole: int) -> str:
-    """A part in per cent, never 0 % of what is there.
+    """Format a share in per cent, never 0% of what exists.
 
     >>> _share(1, 950), _share(6, 950), _share(950, 950)
     ('<1%', '1%', '100%')
@@ -113,7 +113,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _shortened(name: str, draw: ImageDraw.ImageDraw) -> str:
-    """A class's name as far as it fits beside the tiles."""
+    """Truncate a class name to fit beside the tiles."""
     if draw.textlength(name, font=_font(17)) <= _LABELS - _GAP:
         return name
     while name and draw.textlength(f"{name}...", font=_font(17)) > _LABELS - _GAP:
@@ -129,24 +129,24 @@ def _spread(ids: NDArray[np.str_], count: int) -> NDArray[np.str_]:
 
 
 def _tiles(site: PreparedSite, ids: NDArray[np.str_]) -> list[Image.Image]:
-    return [tile(image) for image in site.images(ids).numpy()] if len(ids) else []
+    return [make_tile(image) for image in site.images(ids).numpy()] if len(ids) else []
 
 
-def tile(image: NDArray[np.float32]) -> Image.Image:
-    """An image [C, H, W] as a small square picture."""
-    return as_picture(image).convert("RGB").resize((_TILE, _TILE), Image.Resampling.BICUBIC)
+def make_tile(image: NDArray[np.float32]) -> Image.Image:
+    """Convert an image [C, H, W] to a small square RGB image."""
+    return to_pil(image).convert("RGB").resize((_TILE, _TILE), Image.Resampling.BICUBIC)
 
 
-def outlined(tile: Image.Image, mask: Pixels, classes: int) -> Image.Image:
-    """A small picture with the outline of every class but the first of its mask [H, W], told from any ground."""
+def outline_mask(tile: Image.Image, mask: Pixels, classes: int) -> Image.Image:
+    """Draw the outline of every class of a mask [H, W] but the first on a tile, visible on any background."""
     pixels = np.array(tile)
     large = np.array(Image.fromarray(mask.astype(np.uint8)).resize((_TILE, _TILE), Image.Resampling.NEAREST))
     for number in range(1, classes):
         region = large == number
         inner = ndimage.binary_erosion(region, iterations=2, border_value=1)
-        # A dark rim within: yellow alone is lost on what is yellow itself.
+        # A dark line inside: yellow alone is invisible on yellow tissue.
         pixels[inner & ~ndimage.binary_erosion(inner, border_value=1)] = _INK
-        pixels[region & ~inner] = palette(classes)[number]
+        pixels[region & ~inner] = class_colours(classes)[number]
     return Image.fromarray(pixels)
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a prepared data set: what the arrays beside it hold, and their checksums."""
+"""Read and write the manifest of a prepared data set: what its arrays hold, and their checksums."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from feal.data.arrays import AGAIN
-from feal.data.fitting import Fitting
+from feal.data.arrays import REPAIR
+from feal.data.resize import Fitting
 from feal.errors import FealError
 from feal.settings import Task
 
@@ -20,31 +20,30 @@ FILE = "manifest.json"
 TASKS = ("classification", "segmentation")
 DTYPES = ("uint8", "uint16", "float16")
 MOST_CLASSES = {"classification": 2**15, "segmentation": 255}
-"""As many as labels and the pixels of masks can tell apart, beside the mark of the unlabelled."""
+"""The largest number of classes that stored labels and mask pixels can hold beside `NO_LABEL`."""
 
-
-# A name becomes a folder and part of reports: no separators, no dots, nothing a shell would read otherwise.
+# A name becomes a folder and part of reports: no separators, no dots, nothing special to a shell.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteRecord:
-    """One site's line in the manifest: how many samples, and the SHA-256 of each of its files."""
+    """The manifest's record of one site: its number of samples, and the SHA-256 of each of its files."""
 
     samples: int
     checksums: Mapping[str, str]
     unlabelled: int = 0
-    """How many of the training samples nobody has labelled."""
+    """The number of training samples without a label."""
 
     def content(self) -> dict[str, Any]:
-        """The line as the manifest holds it."""
+        """Return the record as JSON content."""
         content: dict[str, Any] = {"samples": self.samples, "checksums": dict(self.checksums)}
         return content | ({"unlabelled": self.unlabelled} if self.unlabelled else {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """All of a prepared set that is not an array; nothing is wrong with one that was read or written."""
+    """All facts of a prepared set that are not arrays; validated whenever it is read or written."""
 
     name: str
     task: Task
@@ -56,12 +55,12 @@ class Manifest:
     sites: Mapping[str, SiteRecord]
     source: Mapping[str, Any]
     regions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Segmentation: unions of classes that figures are given for; by default each class but the first."""
+    """Segmentation: unions of classes that metrics are computed for; by default each class but the first."""
     fitting: Fitting | None = None
-    """How pictures were fitted to the size; None where nobody told."""
+    """How images were fitted to the size; None if unknown."""
 
     def encode(self) -> bytes:
-        """The bytes of `manifest.json`: the same content gives the same bytes."""
+        """Encode `manifest.json`; the same content gives the same bytes."""
         content = {
             "format": FORMAT,
             "name": self.name,
@@ -80,8 +79,8 @@ class Manifest:
             content["fitting"] = self.fitting.model_dump()
         return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
-    def problem(self) -> str | None:
-        """What is wrong with the first impossible field, or `None`; bad names are a `FealError`."""
+    def find_problem(self) -> str | None:
+        """Return what is wrong with the first invalid field, or None; an invalid name is a `FealError`."""
         check_name(self.name, "data set")
         for name in self.sites:
             check_name(name, "site")
@@ -99,38 +98,38 @@ class Manifest:
 
 
 def is_name(name: object) -> bool:
-    """Whether this can be the name of a data set or a site."""
+    """Return whether this can be the name of a data set or a site."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str, kind: str) -> None:
-    """Raise a `FealError` if the name cannot be a folder's name everywhere.
+    """Raise a `FealError` if the name is not a valid folder name everywhere.
 
     >>> check_name("alder-2", "site")
     >>> check_name("../x", "site")
     Traceback (most recent call last):
-    feal.errors.FealError: The site name '../x' is not possible: use up to 64 letters, digits, '-' and '_'.
+    feal.errors.FealError: The site name '../x' is invalid: use up to 64 letters, digits, '-' and '_'.
     """
     if not is_name(name):
-        raise FealError(f"The {kind} name '{name}' is not possible: use up to 64 letters, digits, '-' and '_'.")
+        raise FealError(f"The {kind} name '{name}' is invalid: use up to 64 letters, digits, '-' and '_'.")
 
 
 def read_manifest(root: Path) -> tuple[Manifest, str]:
-    """Read and check a set's manifest; also gives its digest, the SHA-256 of the file.
+    """Read and validate a manifest; return it with its digest, the SHA-256 of the file.
 
     Raises:
-        FealError: there is none, it is of a format this version does not know, or it is damaged.
+        FealError: it is missing, damaged, or of a format that this version does not know.
     """
     path = root / FILE
     try:
         data = path.read_bytes()
     except OSError:
         raise FealError(
-            f"{root} is not a prepared data set, it has no readable {FILE}: "
+            f"{root} is not a prepared data set (it has no readable {FILE}): "
             "name the folder that holds one, or a data set of `feal list datasets`."
         ) from None
     manifest = _decode(data, path)
-    problem = manifest.problem()
+    problem = manifest.find_problem()
     if problem:
         raise _damaged(path, problem)
     return manifest, hashlib.sha256(data).hexdigest()
@@ -145,8 +144,8 @@ def _decode(data: bytes, path: Path) -> Manifest:
         raise _damaged(path, "it is not a JSON object")
     if content.get("format") != FORMAT:
         raise FealError(
-            f"{path} is of format {content.get('format')!r}, of another version than this one, which reads format "
-            f"{FORMAT}: remove the folder {path.parent} and prepare the data set again, or install that version."
+            f"{path} has format {content.get('format')!r}, but this version reads format {FORMAT}: remove "
+            f"{path.parent} and prepare the data set again, or install the version that wrote it."
         )
     try:
         return Manifest(
@@ -196,24 +195,24 @@ def _problem_of_regions(manifest: Manifest) -> str | None:
 
 def _problem_of_fitting(fitting: object, dtype: str) -> str | None:
     if not isinstance(fitting, Fitting | None):
-        return "must be a feal.data.fitting.Fitting"
+        return "must be a feal.data.resize.Fitting"
     if fitting is None or fitting.clip is None or dtype == "uint16":
         return None
-    return f"clips pictures to uint16, and pixels are {dtype}"
+    return f"clips images to uint16, but pixels are {dtype}"
 
 
 def _problem_of_size(value: object) -> str | None:
-    return None if _is_count(value) else "must be a whole number from 1 on"
+    return None if _is_count(value) else "must be a positive whole number"
 
 
 def _problem_of_record(record: SiteRecord) -> str | None:
     if not _is_count(record.samples):
         return "must hold at least one sample"
     if record.unlabelled != 0 and not (_is_count(record.unlabelled) and record.unlabelled <= record.samples):
-        return "has an impossible number of unlabelled samples"
+        return "has an invalid number of unlabelled samples"
     for file, checksum in record.checksums.items():
         if Path(file).is_absolute() or ".." in Path(file).parts or not isinstance(checksum, str):
-            return f"has an impossible entry for the file {file!r}"
+            return f"has an invalid entry for the file {file!r}"
     return None
 
 
@@ -222,4 +221,4 @@ def _is_count(value: object) -> bool:
 
 
 def _damaged(path: Path, how: str) -> FealError:
-    return FealError(f"The manifest {path} is damaged, {how}: {AGAIN}.")
+    return FealError(f"The manifest {path} is damaged, {how}: {REPAIR}.")

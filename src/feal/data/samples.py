@@ -1,16 +1,17 @@
-"""The sample table of a site: one `.npy` file a column, sorted by sample id and mapped into memory."""
+"""Read and write the sample table of a site: one memory-mapped `.npy` file per column, sorted by sample id."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.arrays import AGAIN, StoredArray, write_array
+from feal.data.arrays import REPAIR, StoredArray, write_array
 from feal.errors import FealError
 
 SPLITS = ("train", "test")
@@ -20,19 +21,23 @@ COLUMNS = ("id", "patient", "split", "given", "source", "row")
 Texts = NDArray[np.str_]
 Rows = NDArray[np.int64]
 
-# Text is stored as UTF-8 of fixed width: a quarter of numpy's own text, and in the same order.
+# Text is stored as fixed-width UTF-8, which takes a quarter of numpy's own text and sorts the same.
 _KINDS = {"id": "S", "patient": "S", "split": "S", "source": "S", "given": "bool", "row": "int64"}
 
 
 @dataclass(frozen=True)
 class SampleTable:
-    """Columns of one site: `id`, `patient`, `split`, `given`, `source`, and `row`, place in the arrays."""
+    """The samples of one site.
+
+    Columns: `id`, `patient`, `split`, `given` (labelled from the start), `source` (original file) and `row` (index
+    into the arrays).
+    """
 
     site: str
     columns: dict[str, NDArray[Any]]
 
-    def of_split(self, split: str | None) -> NDArray[np.bool_]:
-        """Which lines of the table belong to a split; `None` means all."""
+    def is_in(self, split: str | None) -> NDArray[np.bool_]:
+        """Return which samples belong to a split; `None` means all."""
         if split is None:
             return np.ones(len(self.columns["id"]), dtype=np.bool_)
         if split not in SPLITS:
@@ -41,14 +46,14 @@ class SampleTable:
         return chosen
 
     def texts(self, column: str, split: str | None) -> Texts:
-        """A text column of a split, in the order of the ids."""
-        return _decode(self.columns[column][self.of_split(split)])
+        """Return a text column of a split, in the order of the ids."""
+        return _decode(self.columns[column][self.is_in(split)])
 
     def rows(self, ids: Sequence[str] | Texts) -> Rows:
-        """Where the arrays hold these samples, in this order; an unknown id is a `FealError`."""
+        """Return the array rows of these samples, in this order; an unknown id is a `FealError`."""
         known = self.columns["id"]
         wanted = np.strings.encode(np.asarray(ids, dtype=np.str_), "utf-8")
-        # A wider key would make numpy copy the whole column, so it is cut, and found to differ below.
+        # A wider key would make numpy copy the whole column, so it is truncated here and compared in full below.
         places = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
         missing = np.flatnonzero(known[places] != wanted)
         if len(missing):
@@ -60,7 +65,7 @@ class SampleTable:
         return rows
 
     def id_at(self, row: int) -> str:
-        """The id of the sample at a place in the arrays."""
+        """Return the id of the sample at an array row."""
         line = int(np.flatnonzero(self.columns["row"] == row)[0])
         return str(self.columns["id"][line].decode())
 
@@ -69,13 +74,13 @@ class SampleTable:
         ids, rows = self.columns["id"], self.columns["row"]
         same = np.flatnonzero(ids[1:] == ids[:-1])
         if len(same):
-            raise duplicate(ids[same[0]].decode(), self.site)
+            raise duplicate_id_error(ids[same[0]].decode(), self.site)
         if np.any(ids[1:] < ids[:-1]) or not _is_permutation(rows):
-            raise FealError(f"The sample table {folder} is not in order: {AGAIN}.")
+            raise FealError(f"The sample table {folder} is not in order: {REPAIR}.")
 
 
 def open_samples(folder: Path, *, site: str, samples: int) -> SampleTable:
-    """Open and check the sample table in `folder`; a site that cannot train is a `FealError`."""
+    """Open and check the sample table in `folder`; a site without a training sample is a `FealError`."""
     table = SampleTable(
         site,
         {
@@ -84,16 +89,16 @@ def open_samples(folder: Path, *, site: str, samples: int) -> SampleTable:
         },
     )
     table.check(folder)
-    if not table.of_split("train").any():
-        raise no_training_sample(site)
+    if not table.is_in("train").any():
+        raise no_training_sample_error(site)
     return table
 
 
 def write_samples(folder: Path, *, site: str, columns: dict[str, list[Any]]) -> None:
-    """Write columns given in the order of the arrays' rows as a table sorted by id.
+    """Write a table sorted by id from columns in the order of the array rows.
 
     Raises:
-        FealError: an id twice, or an impossible id or split.
+        FealError: an id occurs twice, or an id or split is invalid.
     """
     for name in ("id", "patient", "source"):
         _check_texts(columns[name], name, site)
@@ -110,14 +115,14 @@ def write_samples(folder: Path, *, site: str, columns: dict[str, list[Any]]) -> 
         write_array(folder / f"{name}.npy", stored[name])
 
 
-def duplicate(sample: str, site: str) -> FealError:
-    """The error for an id that a site has twice."""
-    return FealError(f"Site '{site}' has the sample id '{sample}' twice: give every sample an id of its own.")
+def duplicate_id_error(sample: str, site: str) -> FealError:
+    """Return the error for an id that a site has twice."""
+    return FealError(f"Site '{site}' has the sample id '{sample}' twice: give every sample a unique id.")
 
 
-def no_training_sample(site: str) -> FealError:
-    """The error for a site that cannot train."""
-    return FealError(f"Site '{site}' has no training sample: give it some or leave the site out.")
+def no_training_sample_error(site: str) -> FealError:
+    """Return the error for a site without a training sample."""
+    return FealError(f"Site '{site}' has no training sample: add some or leave the site out.")
 
 
 def _encode(texts: list[str]) -> NDArray[np.bytes_]:
@@ -128,7 +133,7 @@ def _decode(column: NDArray[np.bytes_]) -> Texts:
     try:
         decoded: Texts = column.astype(np.str_)
     except UnicodeDecodeError:
-        # The cast knows ASCII only, but is eight times as fast.
+        # The cast above handles ASCII only, but is eight times as fast.
         decoded = np.strings.decode(column, "utf-8")
     return decoded
 
@@ -137,7 +142,7 @@ def _check_texts(texts: list[str], column: str, site: str) -> None:
     for text in texts:
         if not text.isprintable() or len(text) > 500 or (column == "id" and not text):
             raise FealError(
-                f"The {column} {text!r} of site '{site}' is not possible: use 1 to 500 printable characters."
+                f"The {column} {text!r} of site '{site}' is invalid: use 1 to 500 printable characters."
             )
 
 
@@ -147,3 +152,40 @@ def _is_permutation(rows: Rows) -> bool:
     seen = np.zeros(len(rows), dtype=np.bool_)
     seen[rows] = True
     return bool(seen.all())
+
+
+UNUSED = b"rest"
+"""The split of samples that a run with a validation split does not use."""
+
+
+def hold_out_validation(table: SampleTable, share: float, *, labelled_only: bool = False) -> SampleTable:
+    """Return the table with a share of the training split as its test split; the test split itself is not used.
+
+    All samples of a patient (case, lesion, group of similar frames) stay together. Patients are taken in the order
+    of a hash of their names until at least `share` of the samples is held out, so every run holds out the same
+    ones. With `labelled_only`, unlabelled samples among them are not used, since nothing can be measured on them.
+
+    Raises:
+        FealError: the site would be left without a training sample.
+    """
+    train = table.is_in("train")
+    patients = table.columns["patient"][train]
+    names, members, counts = np.unique(patients, return_inverse=True, return_counts=True)
+    order = np.argsort([_hash(name) for name in names.tolist()], kind="stable")
+    before = np.cumsum(counts[order]) - counts[order]
+    chosen = np.zeros(len(names), dtype=np.bool_)
+    chosen[order[before < share * len(patients)]] = True
+    if chosen.all():
+        raise FealError(
+            f"A validation split of {share:g} leaves site '{table.site}' no patient to train on: "
+            "use a smaller share, or leave the site out."
+        )
+    split: NDArray[np.bytes_] = np.where(train, b"train", UNUSED)
+    split[np.flatnonzero(train)[chosen[members]]] = b"test"
+    if labelled_only:
+        split[(split == b"test") & ~table.columns["given"]] = UNUSED
+    return replace(table, columns={**table.columns, "split": split})
+
+
+def _hash(patient: bytes) -> bytes:
+    return hashlib.blake2b(patient, digest_size=8, person=b"validation").digest()

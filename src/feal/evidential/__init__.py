@@ -8,19 +8,28 @@ from feal.evidential.dirichlet import (
     kl_to_uniform,
     uncertainties,
 )
-from feal.evidential.losses import EvidentialCrossEntropy, EvidentialDice
-from feal.evidential.plain import BalancedCrossEntropy, PlainCrossEntropy, PlainDice
-from feal.evidential.weights import inverse_weight, prior_weight
+from feal.evidential.losses import (
+    EvidentialCrossEntropy,
+    EvidentialDice,
+    EvidentialLoss,
+    build_loss,
+    evidential_reading,
+)
+from feal.losses import LOSSES, BalancedCrossEntropy, PlainCrossEntropy, PlainDice, inverse_weight, prior_weight
 
 __all__ = [
+    "LOSSES",
     "BalancedCrossEntropy",
     "EvidentialCrossEntropy",
     "EvidentialDice",
+    "EvidentialLoss",
     "PlainCrossEntropy",
     "PlainDice",
     "aleatoric",
+    "build_loss",
     "concentration",
     "epistemic",
+    "evidential_reading",
     "expected_probability",
     "inverse_weight",
     "kl_to_uniform",

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from feal.evidential.dice import soft_dice
-from feal.evidential.dirichlet import concentration, kl_to_uniform
-from feal.evidential.targets import class_index, full_precision
-from feal.evidential.weights import weight_of
+from feal.evidential.dirichlet import concentration, expected_probability, kl_to_uniform
+from feal.losses import (
+    CLASS_WEIGHT,
+    LOSSES,
+    ClassWeight,
+    Loss,
+    Objective,
+    class_index,
+    class_weight,
+    full_precision,
+    soft_dice,
+    weight_of,
+)
+from feal.plugins import read_params
+from feal.settings import ClassCountScope, Component, Task
 
-__all__ = ["EvidentialCrossEntropy", "EvidentialDice", "EvidentialLoss"]
 
-
-class EvidentialLoss(nn.Module, ABC):
+class EvidentialObjective(nn.Module, ABC):
     """A task loss on the Dirichlet plus lambda times the regulariser of the evidence.
 
     total = task + lambda * mean(min(1, step / annealing) KL(Dir(alpha~) || Dir(1)) - (C / S) z_y), where
@@ -51,7 +62,7 @@ class EvidentialLoss(nn.Module, ABC):
 
     @abstractmethod
     def task(self, alpha: Tensor, index: Tensor) -> Tensor:
-        """The loss of the task, from the concentration [N, C, ...] and the true classes [N, 1, ...]."""
+        """Compute the loss of the task from the concentration [N, C, ...] and the true classes [N, 1, ...]."""
 
     def divergence(self, alpha: Tensor) -> Tensor:
         """KL(Dir(alpha) || Dir(1)) [N, ...] in alpha's dtype."""
@@ -69,13 +80,13 @@ class EvidentialLoss(nn.Module, ABC):
         return min(1.0, step / self.annealing) if self.annealing else 1.0
 
 
-class EvidentialCrossEntropy(EvidentialLoss):
-    """The expected cross entropy under the Dirichlet, regularised as in `EvidentialLoss`.
+class EvidentialCrossEntropy(EvidentialObjective):
+    """The expected cross entropy under the Dirichlet, regularised as in `EvidentialObjective`.
 
     task = mean of w_y (psi(S) - psi(alpha_y)); the class weight does not touch the regulariser.
 
-    Shapes: as `EvidentialLoss`; class_weight [C] or None for 1.
-    Errors: as `EvidentialLoss`, and ValueError for class weights of another length.
+    Shapes: as `EvidentialObjective`; class_weight [C] or None for 1.
+    Errors: as `EvidentialObjective`, and ValueError for class weights of another length.
 
     >>> loss = EvidentialCrossEntropy(0.0, None)
     >>> loss(torch.tensor([[-1.0, 1.0]]), torch.tensor([1]), 0)
@@ -114,13 +125,13 @@ class EvidentialCrossEntropy(EvidentialLoss):
         return volume + slope.sum(1)
 
 
-class EvidentialDice(EvidentialLoss):
-    """The soft Dice loss of the expected probability with its variance, regularised as in `EvidentialLoss`.
+class EvidentialDice(EvidentialObjective):
+    """The soft Dice loss of the expected probability with its variance, regularised as in `EvidentialObjective`.
 
     task = 1 - (1/C) sum_c (2 |y_c p_c| + e) / (|y_c^2| + |p_c^2| + |p_c (1 - p_c) / (S + 1)| + e), p = alpha / S,
     sums over all pixels of the batch, e = 1e-5.
 
-    Shapes and errors: as `EvidentialLoss`.
+    Shapes and errors: as `EvidentialObjective`.
 
     >>> loss = EvidentialDice(0.0, 10)
     >>> loss(torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]]), 0)
@@ -137,3 +148,66 @@ class EvidentialDice(EvidentialLoss):
         probability = alpha / strength
         variance = probability * (1.0 - probability) / (strength + 1.0)
         return soft_dice(probability, index, variance)
+
+
+@LOSSES.register("evidential", summary="expected cross entropy or Dice of a Dirichlet, with regularised evidence")
+class EvidentialLoss(Loss):
+    """`EvidentialCrossEntropy` in classification, `EvidentialDice` in segmentation."""
+
+    class Params(Loss.Params):
+        """What the evidential loss can be told."""
+
+        lambda_: float = Field(1e-2, ge=0, alias="lambda", description="weight of the evidence regulariser")
+        activation: Literal["relu", "softplus", "exp"] = Field("relu", description="logits to evidence")
+        annealing: Annotated[int, Field(ge=1)] | Literal["none"] = Field(
+            10, description="communication rounds over which the regulariser's KL term grows to full weight"
+        )
+        squared: bool | None = Field(
+            None, description="square the concentration; by default for segmentation only"
+        )
+        class_weight: ClassWeight = Field("prior", description=CLASS_WEIGHT)
+
+    params: Params
+
+    def objective(
+        self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
+    ) -> Objective:
+        params, squared = self.params, self.is_squared(task)
+        annealing = None if params.annealing == "none" else params.annealing
+        if task == "segmentation":
+            return EvidentialDice(params.lambda_, annealing, squared, activation=params.activation)
+        weight = class_weight(params.class_weight, total_counts if scope == "global" else site_counts)
+        return EvidentialCrossEntropy(
+            params.lambda_, annealing, weight, activation=params.activation, squared=squared
+        )
+
+    def concentration(self, logits: Tensor, *, task: Task) -> Tensor:
+        """Return the Dirichlet parameters of logits [N, C, ...], as the objective of that task sees them."""
+        return concentration(logits, self.params.activation, squared=self.is_squared(task))
+
+    def probability(self, logits: Tensor, *, task: Task) -> Tensor:
+        """Return the expected probability alpha / S."""
+        return expected_probability(self.concentration(logits, task=task))
+
+    def is_squared(self, task: Task) -> bool:
+        """Return whether the concentration is squared: by default for segmentation only."""
+        return task == "segmentation" if self.params.squared is None else self.params.squared
+
+
+def evidential_reading(loss: Loss) -> EvidentialLoss:
+    """Return the loss itself if it is evidential, or else the default one, to read a Dirichlet from any logits."""
+    return loss if isinstance(loss, EvidentialLoss) else EvidentialLoss()
+
+
+def build_loss(loss: Component | None) -> Loss:
+    """Return the loss that a configuration names, with its parameters; the plain one if it names none.
+
+    Raises:
+        FealError: there is no such loss or parameter, or a value is not valid.
+
+    >>> build_loss(Component(name="plain", class_weight="none")).params.class_weight
+    'none'
+    """
+    loss = loss or Component(name="plain")
+    owner = LOSSES.get(loss.name)
+    return owner(read_params(owner, loss.params, section="loss", name=loss.name))

@@ -1,1 +1,1 @@
-"""The loop over sites: coordinator, messages, engines, and what one site does."""
+"""The loop over sites: coordinator, messages, transports, and what one site does."""

@@ -1,16 +1,16 @@
 """What a run leaves to take home: predictions for pictures, and the model itself."""
 
-from feal.inference.exporting import Format, export
-from feal.inference.predicting import Audience, Predicted, predict_folder
-from feal.inference.trained import Prediction, TrainedModel, open_trained
+from feal.inference.export import Format, export_model
+from feal.inference.model import Prediction, TrainedModel, load_model
+from feal.inference.predict import PredictionCallback, PredictionSummary, predict_images
 
 __all__ = [
-    "Audience",
     "Format",
-    "Predicted",
     "Prediction",
+    "PredictionCallback",
+    "PredictionSummary",
     "TrainedModel",
-    "export",
-    "open_trained",
-    "predict_folder",
+    "export_model",
+    "load_model",
+    "predict_images",
 ]

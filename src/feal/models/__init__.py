@@ -1,28 +1,41 @@
-"""Networks that give logits and the features that selection looks at."""
+"""Networks that give logits for training and features for selection."""
 
 from feal.models import densenet, efficientnet, lite_unet, tiny_cnn, unet  # noqa: F401  (each registers its network)
-from feal.models.build import build_model, models_for
-from feal.models.divided import Divided
-from feal.models.network import MODELS, Network
-from feal.models.output import Output, pool3x3
-from feal.models.placement import device_named, mixed_precision, on_device, threads
-from feal.models.weights import check_source, find_weights, frozen_model, load_weights, starting_model
+from feal.models.base import (
+    MODELS,
+    Network,
+    Output,
+    mixed_precision,
+    pool_3x3,
+    resolve_device,
+    to_device,
+    use_threads,
+)
+from feal.models.build import build_model, find_model, list_models, restore_model
+from feal.models.frozen import SplitClassifier
+from feal.models.pretrained import (
+    build_initial_model,
+    check_weights_source,
+    load_weights,
+    read_weights,
+)
 
 __all__ = [
     "MODELS",
-    "Divided",
     "Network",
     "Output",
+    "SplitClassifier",
+    "build_initial_model",
     "build_model",
-    "check_source",
-    "device_named",
-    "find_weights",
-    "frozen_model",
+    "check_weights_source",
+    "find_model",
+    "list_models",
     "load_weights",
     "mixed_precision",
-    "models_for",
-    "on_device",
-    "pool3x3",
-    "starting_model",
-    "threads",
+    "pool_3x3",
+    "read_weights",
+    "resolve_device",
+    "restore_model",
+    "to_device",
+    "use_threads",
 ]

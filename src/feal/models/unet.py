@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from feal.models.network import MODELS, Network
-from feal.models.output import Output, pool3x3
+from feal.models.base import MODELS, Network, Output, pool_3x3
 from feal.settings import Task
 
 WIDTHS = (16, 32, 64, 128, 256)
@@ -23,13 +22,13 @@ class UNet(Network):
     """
 
     task: ClassVar[Task] = "segmentation"
-    # Instance norm has nothing to normalise when the bottleneck, 1/16 of the image, is a single pixel.
-    smallest: ClassVar[int] = 32
-    multiple: ClassVar[int] = 16
+    # Instance norm is not defined for a bottleneck, 1/16 of the image, of a single pixel.
+    min_side: ClassVar[int] = 32
+    side_multiple: ClassVar[int] = 16
 
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__(classes=classes, channels=channels)
-        # MONAI takes more than a second to import: only who builds such a network waits for it.
+        # MONAI takes more than a second to import, so it is imported where such a network is built.
         from monai.networks.nets.basic_unet import BasicUNet
 
         self.net = BasicUNet(
@@ -47,21 +46,21 @@ class UNet(Network):
         return head
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        _, decoded = self._walk(images)
+        _, decoded = self._encode_and_decode(images)
         logits: torch.Tensor = self.head(decoded)
         return logits
 
     def outputs(self, images: torch.Tensor) -> Output:
-        bottleneck, decoded = self._walk(images)
+        bottleneck, decoded = self._encode_and_decode(images)
         return Output(
             logits=self.head(decoded),
             features=bottleneck.mean(dim=(2, 3)),
-            deep=pool3x3(bottleneck),
+            deep=pool_3x3(bottleneck),
             head_input=decoded,
         )
 
-    def _walk(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The bottleneck and the last decoder level, on the way MONAI's own forward takes."""
+    def _encode_and_decode(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the bottleneck and the last decoder level, computed as in MONAI's own forward."""
         self.check_size(*images.shape[-2:])
         net = self.net
         level_0 = net.conv_0(images)
@@ -76,6 +75,6 @@ class UNet(Network):
         return bottleneck, decoded
 
     def _skip_padding(self) -> None:
-        """MONAI pads odd sides, and copies every map when there are none, as here: 3 % of the time."""
+        """Skip MONAI's padding of odd sides, which copies every map even if there are none: 3 % of the time."""
         for level in (self.net.upcat_1, self.net.upcat_2, self.net.upcat_3, self.net.upcat_4):
             level.is_pad = False

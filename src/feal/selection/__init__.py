@@ -1,44 +1,56 @@
 """Which samples to label next."""
 
-from feal.selection.calibration import calibrated_uncertainty
-from feal.selection.contract import (
+from feal.plugins import qualify_name, short_name
+from feal.selection.base import (
+    EARLIER_ROLES,
+    PREVIOUS_ROLES,
     QUERIED,
     STRATEGIES,
-    Choice,
     Columns,
-    Context,
     Models,
     QueryingStrategy,
     Role,
     RoleModel,
+    Selection,
+    SelectionContext,
     Strategy,
-    check_choice,
-    chosen,
+    build_strategy,
+    find_strategy,
+    make_selection,
+    top_k,
+    validate_selection,
 )
-from feal.selection.named import short_name, strategy_named, whole_name
-from feal.selection.observation import observed
-from feal.selection.ranking import best
+from feal.selection.kcenter import k_center
+from feal.selection.kmeans import k_means, k_means_plus_plus
+from feal.selection.observe import observe_samples
 from feal.selection.relaxation import relax
+from feal.selection.scores import calibrated_uncertainty
 from feal.selection.strategies import feal as _feal  # noqa: F401  (registers the strategies)
 
 __all__ = [
+    "EARLIER_ROLES",
+    "PREVIOUS_ROLES",
     "QUERIED",
     "STRATEGIES",
-    "Choice",
     "Columns",
-    "Context",
     "Models",
     "QueryingStrategy",
     "Role",
     "RoleModel",
+    "Selection",
+    "SelectionContext",
     "Strategy",
-    "best",
+    "build_strategy",
     "calibrated_uncertainty",
-    "check_choice",
-    "chosen",
-    "observed",
+    "find_strategy",
+    "k_center",
+    "k_means",
+    "k_means_plus_plus",
+    "make_selection",
+    "observe_samples",
+    "qualify_name",
     "relax",
     "short_name",
-    "strategy_named",
-    "whole_name",
+    "top_k",
+    "validate_selection",
 ]

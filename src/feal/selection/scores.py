@@ -1,20 +1,26 @@
-"""One number for how unsure one prediction is, or how far two are apart.
+"""Acquisition scores: how uncertain one prediction is, or how far two are apart.
 
-Each takes the classes along dimension 1, leaves one number a sample or pixel, and has no state.
+Predictions have their classes along dimension 1 and are reduced to one number a sample or pixel.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from feal.evidential.weights import checked_counts, weight_of
+from feal.losses import checked_counts, weight_of
+
+Term = Literal["epistemic-global", "aleatoric-global", "aleatoric-local"]
+Calibration = Literal["minmax", "literal"]
+TERMS: tuple[Term, ...] = get_args(Term)
 
 
 def entropy(probability: Tensor) -> Tensor:
-    """The entropy of class probabilities, between 0 and log C.
+    """Return the entropy of class probabilities, between 0 and log C.
 
     -sum_c p_c log p_c, with 0 log 0 = 0, computed in the type of p: in float32 the error stays below 1e-6.
 
@@ -28,7 +34,7 @@ def entropy(probability: Tensor) -> Tensor:
 
 
 def half_squared_distance(first: Tensor, second: Tensor) -> Tensor:
-    """Half the squared Euclidean distance; between 0 and 1 if both are probabilities.
+    """Return half the squared Euclidean distance; between 0 and 1 if both are probabilities.
 
     1/2 sum_c (p_c - q_c)^2, computed in the type of p and q.
 
@@ -41,7 +47,7 @@ def half_squared_distance(first: Tensor, second: Tensor) -> Tensor:
 
 
 def symmetric_divergence(first: Tensor, second: Tensor, counts: Tensor) -> Tensor:
-    """The mean of both Kullback-Leibler divergences between two predictions under a class prior, at least 0.
+    """Return the mean of both Kullback-Leibler divergences of two predictions under a class prior, at least 0.
 
     1/2 (KL(p || q) + KL(q || p)) with p = softmax(y + log n), q = softmax(z + log n) and n the counts, computed
     in float64. Classes with n_c = 0 are left out; where fewer than two are left, all predictions agree: 0.
@@ -61,3 +67,69 @@ def symmetric_divergence(first: Tensor, second: Tensor, counts: Tensor) -> Tenso
     # log p - log q is y - z and a number that all classes share; that and log n drop out, as p - q sums to 0.
     # So no logarithm of a probability that may be 0 is needed.
     return apart.mul_(first - second).sum(1).div_(2).clamp_(min=0.0)
+
+
+def calibrated_uncertainty(
+    ale_global: Tensor,
+    ale_local: Tensor,
+    epi_global: Tensor,
+    calibration: Calibration = "minmax",
+    *,
+    terms: Sequence[Term] = TERMS,
+) -> Tensor:
+    """Return the score of each pool sample: (ale_global + ale_local) * f(epi_global), the paper's Eq. 5.
+
+    f maps the epistemic uncertainty to [0, 1] over the pool ("minmax", as in the authors' code; a constant
+    gives all ones) or leaves it as it is ("literal": it is negative and turns the order around). With fewer
+    `terms` the sum has those present, and 1 stands for a factor without any.
+
+    Shapes: three times [N], any float type; returns float64 [N].
+
+    Raises ValueError for an unknown calibration or term, no terms, lengths that differ, and for NaN or
+    infinity in a term that is used (naming the sample).
+
+    >>> one, two = torch.tensor([1.0, 1.0]), torch.tensor([2.0, 1.0])
+    >>> calibrated_uncertainty(one, two, torch.tensor([-3.0, -5.0]))
+    tensor([3., 0.], dtype=torch.float64)
+    """
+    columns: dict[Term, Tensor] = {
+        "epistemic-global": epi_global,
+        "aleatoric-global": ale_global,
+        "aleatoric-local": ale_local,
+    }
+    _check(columns, calibration, terms)
+    used = {term: _require_finite(term, columns[term]) for term in TERMS if term in terms}
+    score = torch.ones(len(epi_global), dtype=torch.float64)
+    if aleatoric := [used[term] for term in used if term != "epistemic-global"]:
+        score = torch.stack(aleatoric).sum(0)
+    if "epistemic-global" in used:
+        epistemic = used["epistemic-global"]
+        score = score * (_minmax(epistemic) if calibration == "minmax" else epistemic)
+    return score
+
+
+def _check(columns: dict[Term, Tensor], calibration: str, terms: Sequence[str]) -> None:
+    if calibration not in get_args(Calibration):
+        raise ValueError(f"The calibration is one of {', '.join(get_args(Calibration))}, not {calibration!r}.")
+    if unknown := [term for term in terms if term not in TERMS]:
+        raise ValueError(f"The terms are some of {', '.join(TERMS)}, not {unknown[0]!r}.")
+    if not terms:
+        raise ValueError("The calibrated uncertainty needs at least one term.")
+    shapes = {name: list(column.shape) for name, column in columns.items()}
+    if any(column.ndim != 1 for column in columns.values()) or len(set(map(tuple, shapes.values()))) > 1:
+        described = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"The terms are one number a sample, of the same length, not {described}.")
+
+
+def _require_finite(term: Term, values: Tensor) -> Tensor:
+    """Return the values in float64; one that is not a number would spoil the scale of all."""
+    if not (finite := values.isfinite()).all():
+        raise ValueError(f"The {term} uncertainty of sample {int((~finite).nonzero()[0])} is NaN or infinite.")
+    return values.detach().double()
+
+
+def _minmax(values: Tensor) -> Tensor:
+    if not values.numel():
+        return values
+    low, high = values.aminmax()
+    return (values - low) / (high - low) if high > low else torch.ones_like(values)

@@ -1,17 +1,18 @@
 """Lesions: the same bytes every time, centres that differ, rare classes, repeats that resemble each other."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import ndimage
 
-from feal.data.prepared import PreparedSet, open_prepared, verify
-from feal.data.synthetic.centres import NAMES
+from feal.data import locate
+from feal.data.labels import open_labels
+from feal.data.prepared import PreparedSet, open_prepared
+from feal.data.synthetic.base import SITE_NAMES
+from feal.data.synthetic.lesion_appearance import APPEARANCES, blend_appearances, class_shares
 from feal.data.synthetic.lesions import SyntheticLesions
-from feal.data.synthetic.looks import LOOKS, blend, mix
-from feal.data.truth import open_truth
+from feal.data.verify import verify
 from feal.errors import FealError
 
 
@@ -31,7 +32,7 @@ def test_a_picture_does_not_depend_on_the_others(lesions: PreparedSet) -> None:
     for case in few.cases("alder"):
         image, label = few.draw("alder", case)
         assert (site.images([case.id])[0].numpy() * 255).round().astype(np.uint8).tolist() == image.tolist()
-        assert open_truth(site).of([case.id]).item() == label
+        assert open_labels(site).of([case.id]).item() == label
 
 
 def test_another_seed_gives_other_pictures() -> None:
@@ -59,27 +60,27 @@ def test_centres_differ_in_colour_sharpness_and_noise(lesions: PreparedSet) -> N
     assert corner["cedar"] < 0.6 < corner["alder"]
 
 
-@pytest.mark.parametrize("site", NAMES)
+@pytest.mark.parametrize("site", SITE_NAMES)
 @pytest.mark.parametrize("classes", [2, 3, 5, 6, 8])
 def test_mixes_add_up_and_have_rare_classes(site: str, classes: int) -> None:
-    shares = mix(site, classes, split="train")
+    shares = class_shares(site, classes, split="train")
     rare = {2: 0, 3: 1}.get(classes, 2)
     assert shares.sum() == pytest.approx(1)
     assert ((shares >= 0.02) & (shares <= 0.06)).sum() == rare
     assert (shares[: classes - rare] > 0.06).all()
-    assert mix(site, classes, split="test").min() > 0.04
+    assert class_shares(site, classes, split="test").min() > 0.04
 
 
 def test_mixes_differ_between_centres() -> None:
-    shares = np.array([mix(site, 6, split="train") for site in NAMES[:4]])
+    shares = np.array([class_shares(site, 6, split="train") for site in SITE_NAMES[:4]])
     gaps = np.abs(shares[:, None] - shares[None]).sum(axis=-1) / 2
     assert gaps[~np.eye(4, dtype=bool)].min() > 0.08
     assert len(set(shares.argmax(axis=1))) >= 3
 
 
 def test_every_class_is_tested_at_every_centre_by_default() -> None:
-    for site in NAMES[:4]:
-        cumulative = np.cumsum(mix(site, 6, split="test"))
+    for site in SITE_NAMES[:4]:
+        cumulative = np.cumsum(class_shares(site, 6, split="test"))
         cases = [case for case in SyntheticLesions().cases(site) if case.split == "test"]
         labels = np.searchsorted(cumulative, [case.rank for case in cases], side="right")
         assert np.bincount(labels, minlength=6).min() >= 5
@@ -88,7 +89,7 @@ def test_every_class_is_tested_at_every_centre_by_default() -> None:
 def test_repeats_resemble_each_other_and_nothing_else(lesions: PreparedSet) -> None:
     site = lesions.site("alder")
     patients, images = site.patients("train"), site.images(site.ids("train")).numpy()
-    labels = open_truth(site).of(site.ids("train")).numpy()
+    labels = open_labels(site).of(site.ids("train")).numpy()
     repeated = [patient for patient in np.unique(patients) if (patients == patient).sum() > 2]
     assert repeated
     smooth = ndimage.gaussian_filter(images, (0, 0, 1, 1))
@@ -107,18 +108,18 @@ def test_the_source_does_not_tell_the_class(lesions: PreparedSet) -> None:
 
 
 def test_a_blend_lies_between_two_looks() -> None:
-    first, second = LOOKS["nevus"][0], LOOKS["vascular"][0]
-    middle = blend(first, second, 0.75)
+    first, second = APPEARANCES["nevus"][0], APPEARANCES["vascular"][0]
+    middle = blend_appearances(first, second, 0.75)
     assert middle.lakes == pytest.approx(0.75 * first.lakes + 0.25 * second.lakes)
     assert middle.colour == pytest.approx(0.75 * np.array(first.colour) + 0.25 * np.array(second.colour))
-    assert blend(first, second, 1.0) == first
+    assert blend_appearances(first, second, 1.0) == first
 
 
 @pytest.mark.parametrize("size", [32, 57])
 @pytest.mark.parametrize("classes", [2, 8])
 def test_sizes_and_numbers_of_classes(size: int, classes: int) -> None:
     dataset = SyntheticLesions(sites=12, train=1, test=1, size=size, classes=classes)
-    for site in NAMES:
+    for site in SITE_NAMES:
         image, label = dataset.draw(site, dataset.cases(site)[0])
         assert image.shape == (3, size, size)
         assert image.dtype == np.uint8
@@ -128,10 +129,11 @@ def test_sizes_and_numbers_of_classes(size: int, classes: int) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"classes": 1}, {"classes": 9}, {"sites": 0}, {"sites": 2.0}, {"train": 0}, {"test": -1}, {"size": 16},
-        {"size": True}, {"given": 1.5}, {"given": float("nan")}, {"seed": -1}, {"seed": "0"},
+        {"classes": 1}, {"classes": 9}, {"sites": 0}, {"train": 0}, {"test": -1}, {"size": 16},
+        {"size": True}, {"labelled_fraction": 1.5}, {"labelled_fraction": float("nan")}, {"seed": -1},
+        {"seed": "x"},
     ],
 )  # fmt: skip
 def test_parameters_out_of_range(wrong: dict[str, object]) -> None:
-    with pytest.raises(FealError, match=f"parameter {next(iter(wrong))}=.*is not possible: use a"):
-        replace(SyntheticLesions(), **wrong)
+    with pytest.raises(FealError, match=f"dataset.{next(iter(wrong))}=.*is not valid: it should be"):
+        locate("synthetic-lesions", params=wrong)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
+from feal.data.labels import open_labels
 from feal.data.prepared import PreparedSet, open_prepared
-from feal.data.synthetic.centres import NAMES
+from feal.data.synthetic.base import SITE_NAMES
 from feal.data.synthetic.polyps import SyntheticPolyps
-from feal.data.truth import open_truth
 
 
 def _masks(prepared: PreparedSet, site: str) -> np.ndarray:
-    return open_truth(prepared.site(site)).of(prepared.site(site).ids()).numpy()
+    return open_labels(prepared.site(site)).of(prepared.site(site).ids()).numpy()
 
 
 def test_drawing_again_gives_the_same_bytes(polyps: PreparedSet, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_centres_differ(polyps: PreparedSet) -> None:
 
 def test_every_centre_can_be_drawn() -> None:
     dataset = SyntheticPolyps(sites=12, train=1, test=0, size=32)
-    for site in NAMES:
+    for site in SITE_NAMES:
         image, mask = dataset.draw(site, dataset.cases(site)[0])
         assert image.shape == (3, 32, 32)
         assert mask.shape == (32, 32)

@@ -7,9 +7,9 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from feal.models import Network
-from feal.selection import Choice, Columns, RoleModel
+from feal.selection import Columns, RoleModel, Selection
 from feal.selection.strategies.badge import Badge
-from feal.settings import QueryModel, Task
+from feal.settings import Task
 from feal.testing import StrategyContract
 
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
@@ -50,14 +50,16 @@ class TestBadge(StrategyContract):
     draws = True
 
     def asked(self) -> list[str]:
-        return {"local": ["local"], "ensemble": ["global", "local"]}.get(self.query_model or "", ["global"])
+        return {"local": ["local"], "ensemble": ["global", "local"]}.get(
+            self.params.get("query_model", ""), ["global"]
+        )
 
     def gradients(self, pool: Columns, task: Task) -> torch.Tensor:
         if task == "segmentation":
             return pool["gradient"].double()
         return formed([(pool[f"residual_{role}"], pool[f"features_{role}"]) for role in self.asked()])
 
-    def chosen(self, pairs: Pairs, budget: int, seed: int) -> Choice:
+    def chosen(self, pairs: Pairs, budget: int, seed: int) -> Selection:
         values = {}
         for role, (q, h) in zip(self.asked(), pairs, strict=True):
             values[f"residual_{role}"], values[f"features_{role}"] = q, h
@@ -128,7 +130,7 @@ class TestBadge(StrategyContract):
         networks = self.networks(task)
         models = {role: RoleModel(network) for role, network in networks.items()}
         with torch.no_grad():
-            columns = Badge().observe(batch, models, context)
+            columns = self.build().observe(batch, models, context)
             for role, network in networks.items():
                 alpha = network(batch).relu() + 1
                 p = alpha / alpha.sum(1, keepdim=True)
@@ -136,9 +138,9 @@ class TestBadge(StrategyContract):
 
 
 class TestBadgeLocal(TestBadge):
-    query_model: QueryModel = "local"
+    params = {"query_model": "local"}
 
 
 class TestBadgeEnsemble(TestBadge):
     runs = True
-    query_model: QueryModel = "ensemble"
+    params = {"query_model": "ensemble"}

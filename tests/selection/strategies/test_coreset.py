@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from feal.selection import Choice, Columns
+from feal.selection import Columns, Selection
 from feal.selection.strategies.coreset import Coreset
-from feal.settings import QueryModel, Task
+from feal.settings import Task
 from feal.testing import StrategyContract
 
 
@@ -30,7 +30,7 @@ class TestCoreset(StrategyContract):
     strategy = Coreset
     runs = False
 
-    def chosen(self, pool: torch.Tensor, labelled: torch.Tensor, budget: int) -> Choice:
+    def chosen(self, pool: torch.Tensor, labelled: torch.Tensor, budget: int) -> Selection:
         columns = named(pool), named(labelled, "l")
         return Coreset().choose(*columns, self.context("classification"), budget, torch.Generator())
 
@@ -39,7 +39,7 @@ class TestCoreset(StrategyContract):
         batch = torch.stack([images[sample] for sample in pool.ids])
         with torch.no_grad():
             features = [network.outputs(batch).features for network in self.networks(task).values()]
-        assert len(features) == (2 if self.query_model == "ensemble" else 1)
+        assert len(features) == (2 if self.params.get("query_model") == "ensemble" else 1)
         torch.testing.assert_close(pool["features"], sum(features) / len(features))
 
     @pytest.mark.parametrize("known", [0, 1, 6])
@@ -85,9 +85,9 @@ class TestCoreset(StrategyContract):
 
 
 class TestCoresetLocal(TestCoreset):
-    query_model: QueryModel = "local"
+    params = {"query_model": "local"}
 
 
 class TestCoresetEnsemble(TestCoreset):
     runs = True
-    query_model: QueryModel = "ensemble"
+    params = {"query_model": "ensemble"}

@@ -10,7 +10,7 @@ from scipy.stats import entropy
 
 from feal.selection import Columns, RoleModel
 from feal.selection.strategies.entropy import Entropy
-from feal.settings import Evidence, Selection, Task
+from feal.settings import Component, Task
 from feal.testing import StrategyContract
 
 
@@ -20,7 +20,7 @@ class TestGlobal(StrategyContract):
     asked = ("global",)
 
     def test_looks_at_the_models_that_are_asked(self) -> None:
-        roles = Entropy.roles_for(query_model=self.query_model, selection=Selection())
+        roles = self.build().required_roles()
         assert roles == set(self.asked)
 
     def test_takes_the_largest_mean_entropy(
@@ -62,9 +62,11 @@ class TestGlobal(StrategyContract):
         for network in networks.values():
             network.head.weight.data.mul_(scale)
         batch = torch.stack(list(images.values()))
-        context = self.context(task, loss="evidential", evidence=Evidence(activation=activation))
+        context = self.context(task, loss=Component(name="evidential", activation=activation))
         with torch.no_grad():
-            observed = Entropy().observe(batch, {role: RoleModel(net) for role, net in networks.items()}, context)
+            observed = self.build().observe(
+                batch, {role: RoleModel(net) for role, net in networks.items()}, context
+            )
             for role in self.asked:
                 alpha = evidence[activation](networks[role](batch).double().numpy()) + 1
                 alpha = alpha**2 if task == "segmentation" else alpha
@@ -73,13 +75,13 @@ class TestGlobal(StrategyContract):
 
 
 class TestLocal(TestGlobal):
-    query_model = "local"
+    params = {"query_model": "local"}
     asked = ("local",)
 
 
 class TestEnsemble(TestGlobal):
     runs = True
-    query_model = "ensemble"
+    params = {"query_model": "ensemble"}
     asked = ("global", "local")
 
     def test_is_the_mean_of_both(self, task: Task) -> None:

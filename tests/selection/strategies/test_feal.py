@@ -7,7 +7,7 @@ import torch
 
 from feal.evidential import aleatoric, concentration, epistemic
 from feal.selection.strategies.feal import Feal
-from feal.settings import Evidence, Selection, Task
+from feal.settings import Component, Task
 from feal.testing import StrategyContract
 
 
@@ -35,8 +35,8 @@ class TestFeal(StrategyContract):
         self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
     ) -> None:
         pool = self.columns(images, task, tmp_path)
-        context = self.context(task, selection=Selection(rule="none"))
-        choice = Feal().choose(pool, None, context, 5, torch.Generator())
+        context = self.context(task)
+        choice = Feal(rule="none").choose(pool, None, context, 5, torch.Generator())
         epi = pool["epistemic_global"]
         factor = (epi - epi.min()) / (epi.max() - epi.min())
         score = (pool["aleatoric_global"] + pool["aleatoric_local"]) * factor
@@ -57,8 +57,8 @@ class TestFeal(StrategyContract):
     ) -> None:
         distinct = dict(list(images.items())[:4] + list(images.items())[6:])
         pool = self.columns(distinct, task, tmp_path)
-        context = self.context(task, selection=Selection(tau=tau, n=1, rule="all"))
-        choice = Feal().choose(pool, None, context, 5, torch.Generator())
+        context = self.context(task)
+        choice = Feal(tau=tau, n=1, rule="all").choose(pool, None, context, 5, torch.Generator())
         assert choice.counts == {"rejected": rejected, "filled": filled}
 
     def test_settings_of_the_evidence_reach_the_terms(
@@ -66,7 +66,7 @@ class TestFeal(StrategyContract):
     ) -> None:
         logits = torch.tensor([[1.0, -2.0, 0.5]])
         for activation in ("relu", "softplus", "exp"):
-            context = self.context(task, evidence=Evidence(activation=activation, squared=True))
+            context = self.context(task, loss=Component(name="evidential", activation=activation, squared=True))
             torch.testing.assert_close(
                 context.concentration(logits), concentration(logits, activation, squared=True)
             )

@@ -8,13 +8,13 @@ import torch
 from feal.evidential import concentration, expected_probability
 from feal.models import Network
 from feal.selection import Columns
-from feal.selection.contract import RoleModel
+from feal.selection.base import RoleModel
 from feal.selection.strategies.gradnorm import GradNorm
-from feal.settings import Loss, Selection, Task
+from feal.settings import Task
 from feal.testing import StrategyContract
 
 
-def brute_force(model: Network, image: torch.Tensor, task: Task, loss: Loss, scope: str) -> float:
+def brute_force(model: Network, image: torch.Tensor, task: Task, loss: str, scope: str) -> float:
     """Entropy (pixel mean), backward, sum of the tensors' norms."""
     model.zero_grad()
     logits = model(image[None])
@@ -33,12 +33,12 @@ class TestGradNorm(StrategyContract):
     samples = 12
 
     @pytest.mark.parametrize("loss", ["plain", "evidential"])
-    def test_scores_are_the_formula(self, images: dict[str, torch.Tensor], task: Task, loss: Loss) -> None:
+    def test_scores_are_the_formula(self, images: dict[str, torch.Tensor], task: Task, loss: str) -> None:
         networks = {role: model.double() for role, model in self.networks(task).items()}
         batch = torch.stack(list(images.values())[:4]).double()
         expected = {
             f"gradient_{role}": torch.tensor(
-                [brute_force(model, image, task, loss, self.selection.scope) for image in batch],
+                [brute_force(model, image, task, loss, self.build().params.scope) for image in batch],
                 dtype=torch.float64,
             )
             for role, model in networks.items()
@@ -48,7 +48,7 @@ class TestGradNorm(StrategyContract):
         models = {role: RoleModel(model) for role, model in networks.items()}
         context = self.context(task, loss=loss)
         with torch.no_grad():
-            found = GradNorm().observe(batch, models, context)
+            found = self.build().observe(batch, models, context)
         assert found.keys() == expected.keys()
         assert max(float(column.max()) for column in expected.values()) > 0
         for name, column in expected.items():
@@ -66,19 +66,22 @@ class TestGradNorm(StrategyContract):
         torch.testing.assert_close(choice.parts["score"], score[order])
 
     def test_columns_of_others_do_not_count(self, task: Task) -> None:
-        own = {f"gradient_{role}": torch.tensor([1.0, 2.0], dtype=torch.float64) for role in self._roles()}
+        own = {
+            f"gradient_{role}": torch.tensor([1.0, 2.0], dtype=torch.float64)
+            for role in self.build().required_roles()
+        }
         pool = Columns(["a", "b"], {**own, "energy": torch.tensor([9.0, 0.0], dtype=torch.float64)})
         assert self.choose(pool, task, 1).ids == ["b"]
 
 
 class TestLocal(TestGradNorm):
-    query_model = "local"
+    params = {"query_model": "local"}
 
 
 class TestEnsemble(TestGradNorm):
     runs = True
-    query_model = "ensemble"
+    params = {"query_model": "ensemble"}
 
 
 class TestHead(TestGradNorm):
-    selection = Selection(scope="head")
+    params = {"scope": "head"}

@@ -63,7 +63,7 @@ class TestKafal(StrategyContract):
         batch = torch.stack(list(images.values()))
         own, total = torch.tensor([[9, 1, 0], [4, 5, 6]], dtype=torch.float64)
         for counts, used in (("site", own), ("global", total), (None, total)):
-            found = self.observe(batch, task, counts=counts, site_counts=own, total_counts=total)
+            found = self.observe(batch, task, class_count_scope=counts, site_counts=own, total_counts=total)
             np.testing.assert_allclose(found, self.brute_force(batch, task, used.tolist(), 1.0), rtol=0, atol=1e-6)
 
     def test_the_loss_does_not_matter(self, images: dict[str, torch.Tensor], task: Task) -> None:
@@ -83,5 +83,5 @@ class TestKafal(StrategyContract):
         assert found.tolist() == [0.0] * len(batch)
 
     def test_trains_with_the_balanced_loss_on_the_sites_own_counts(self) -> None:
-        assert (Kafal.default_loss, Kafal.default_counts) == ("balanced", "site")
-        assert Kafal.query_models == ()
+        assert (Kafal.default_loss, Kafal.default_class_count_scope) == ("balanced", "site")
+        assert "query_model" not in Kafal.Params.model_fields

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from feal.selection import Columns, Role
-from feal.selection.clusters import clustered
+from feal.selection.kmeans import k_means
 from feal.selection.strategies.logo import Logo, _probability
-from feal.settings import Selection, Task
+from feal.settings import Task
 from feal.testing import StrategyContract
-from tests.selection.test_clusters import blobs, plain_picking
+from tests.selection.test_kmeans import blobs, plain_picking
 
 
 def pool_of(embedding: torch.Tensor, entropy: torch.Tensor) -> Columns:
@@ -46,7 +46,7 @@ class TestLogo(StrategyContract):
         self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path, budget: int
     ) -> None:
         pool = self.columns(images, task, tmp_path)
-        labels = clustered(pool["embedding"], budget, generator=torch.Generator().manual_seed(0))
+        labels = k_means(pool["embedding"], budget, generator=torch.Generator().manual_seed(0))
         rows = plain_picking(labels.tolist(), pool["entropy_global"].tolist(), budget)
         choice = self.choose(pool, task, budget)
         assert choice.ids == [pool.ids[row] for row in rows]
@@ -69,7 +69,7 @@ class TestLogo(StrategyContract):
 
 
 class TestLogoLocalOnly(TestLogo):
-    selection = Selection(local="local_only")
+    params = {"local": "local_only"}
     local: Role = "local_only"
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from feal.selection import Columns, RoleModel
-from feal.selection.clusters import clustered
+from feal.selection.kmeans import k_means
 from feal.selection.strategies.strata import ITERATIONS, Strata
-from feal.settings import Loss, Task
+from feal.settings import Task
 from feal.testing import StrategyContract
-from tests.selection.test_clusters import blobs, plain_picking
+from tests.selection.test_kmeans import blobs, plain_picking
 
 
 def pool_of(deep: torch.Tensor, rarity: torch.Tensor) -> Columns:
@@ -24,7 +24,7 @@ class TestStrata(StrategyContract):
     @pytest.mark.parametrize("loss", ["balanced", "evidential"])
     @pytest.mark.parametrize("counts", [[15.0, 6.0, 0.0], [0.0, 0.0, 0.0], [0.0, 400.0, 0.0], [7.0, 7.0, 7.0]])
     def test_rarity_is_the_formula(
-        self, images: dict[str, torch.Tensor], task: Task, loss: Loss, counts: list[float]
+        self, images: dict[str, torch.Tensor], task: Task, loss: str, counts: list[float]
     ) -> None:
         networks = self.networks(task)
         batch = torch.stack(list(images.values()))
@@ -54,7 +54,7 @@ class TestStrata(StrategyContract):
     ) -> None:
         pool = self.columns(images, task, tmp_path)
         draw = torch.Generator().manual_seed(0)
-        labels = clustered(pool["deep"], budget, generator=draw, iterations=ITERATIONS)
+        labels = k_means(pool["deep"], budget, generator=draw, iterations=ITERATIONS)
         rows = plain_picking(labels.tolist(), pool["rarity"].tolist(), budget)
         choice = self.choose(pool, task, budget)
         assert choice.ids == [pool.ids[row] for row in rows]

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from feal.selection import Columns, Role, RoleModel
 from feal.selection.strategies.tod import Tod
-from feal.settings import Selection, Task
+from feal.settings import Task
 from feal.testing import StrategyContract
 
 
@@ -20,7 +20,7 @@ class TestGlobal(StrategyContract):
     before: Role = "global_previous"
 
     def test_looks_at_a_model_and_an_earlier_one(self) -> None:
-        roles = Tod.roles_for(query_model=self.query_model, selection=Selection())
+        roles = self.build().required_roles()
         assert roles == {self.now, self.before}
         assert roles <= Tod.roles
 
@@ -35,7 +35,7 @@ class TestGlobal(StrategyContract):
         batch = torch.stack(list(images.values()))
         models = {role: RoleModel(network) for role, network in networks.items()}
         with torch.no_grad():
-            found = Tod().observe(batch, models, self.context(task, loss=loss))["discrepancy"]
+            found = self.build().observe(batch, models, self.context(task, loss=loss))["discrepancy"]
             now, before = (networks[role](batch).double().numpy() for role in (self.now, self.before))
         gap = _probability(now, loss, task) - _probability(before, loss, task)
         truth = (gap**2).sum(1).reshape(len(batch), -1).mean(1) / 2
@@ -71,19 +71,19 @@ class TestGlobal(StrategyContract):
             network.head.bias.data.copy_(1e3 * torch.tensor(signs))
         models = {role: RoleModel(network) for role, network in networks.items()}
         with torch.no_grad():
-            found = Tod().observe(torch.zeros(2, 3, 32, 32), models, self.context(task))
+            found = self.build().observe(torch.zeros(2, 3, 32, 32), models, self.context(task))
         assert Columns(ids, found)["discrepancy"].tolist() == [1.0, 1.0]
 
 
 class TestLocal(TestGlobal):
-    query_model = "local"
+    params = {"query_model": "local"}
     now = "local"
     before = "local_previous"
 
 
 class TestEnsemble(TestGlobal):
     runs = True
-    query_model = "ensemble"
+    params = {"query_model": "ensemble"}
     now = "finetuned"
     before = "local_previous"
 

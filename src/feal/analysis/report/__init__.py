@@ -1,6 +1,5 @@
-"""The report: what runs say, as one page that needs nothing else; and the same page, live."""
+"""The report over runs: one page that needs nothing else, and the same page live."""
 
-from feal.analysis.report.contents import Contents, contents
-from feal.analysis.report.page import render
+from feal.analysis.report.build import Report, build_report, render_page
 
-__all__ = ["Contents", "contents", "render"]
+__all__ = ["Report", "build_report", "render_page"]

@@ -1,1 +1,1 @@
-"""Pictures made by rule: centres that really differ, and samples that are not equally worth a label."""
+"""Synthetic data sets: sites with different cameras, and samples whose labels differ in value."""

@@ -1,4 +1,4 @@
-"""`synthetic-polyps`: endoscopic pictures of the bowel's wall, with the polyp's mask as truth."""
+"""`synthetic-polyps`: endoscopic images of the bowel wall with masks of polyps."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
-from feal.data.synthetic.centres import camera_of, photographed
-from feal.data.synthetic.cohort import Case
-from feal.data.synthetic.dataset import SyntheticSet, as_pixels
-from feal.data.synthetic.fields import Field, addressed, grid, in_disc, line, noise, painted, spots, step, turned
+from feal.data.synthetic.base import Case, SyntheticDataset, get_camera, photograph, to_uint8
+from feal.data.synthetic.drawing import (
+    Field,
+    draw_line,
+    draw_noise,
+    draw_spots,
+    make_generator,
+    paint,
+    pixel_grid,
+    rotate_coordinates,
+    sample_disc,
+    soft_step,
+)
 from feal.settings import Task
 
 _MUCOSA = np.array([0.80, 0.46, 0.40])
@@ -19,7 +29,7 @@ _VESSEL, _LUMEN, _LIGHT, _STOOL = (
     np.array(rgb) for rgb in ((0.62, 0.20, 0.20), (0.22, 0.07, 0.06), (1.0, 0.97, 0.93), (0.72, 0.62, 0.25))
 )
 
-# The share of patients without a polyp, and each centre's share of small ones; the rest are large.
+# The share of patients without a polyp, and by site the share of small polyps; the rest are large.
 _NONE = 0.06
 _SMALL = {"alder": 0.2, "birch": 0.35, "cedar": 0.15, "dogwood": 0.3}
 
@@ -34,52 +44,56 @@ class _Polyp:
     angle: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class SyntheticPolyps(SyntheticSet):
-    """Polyps to be outlined: pixel classes background and polyp; a few pictures show none."""
+class SyntheticPolyps(SyntheticDataset):
+    """Polyps on the bowel wall: pixel classes background and polyp; a few images show no polyp."""
 
     name: ClassVar[str] = "synthetic-polyps"
     task: ClassVar[Task] = "segmentation"
     version: ClassVar[int] = 2
 
-    train: int = 300
-    test: int = 100
-    size: int = 64
+    class Params(SyntheticDataset.Params):
+        """Size and make-up of the set."""
+
+        train: int = pydantic.Field(300, ge=1, le=10**6, description="training samples of the largest centre")
+        test: int = pydantic.Field(100, ge=0, le=10**6, description="test samples of every centre")
+        size: int = pydantic.Field(64, ge=32, le=512, description="height and width in pixels")
+
+    params: Params
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The two pixel classes."""
+        """Return the two pixel classes."""
         return ("background", "polyp")
 
     def draw(self, site: str, case: Case) -> tuple[NDArray[np.uint8], Any]:
-        """The picture of a case and its mask [size, size] of 0 and 1."""
-        patient = addressed(*case.address, "patient")
-        moment = addressed(*case.address, "take", case.take)
-        camera = camera_of(site)
-        x, y = _placed(moment, size=self.size, zoom=camera.zoom)
-        relief, picture = _wall(patient, x, y)
-        polyp = _polyp(patient, case, site)
+        """Draw the image of a case; return it with its mask [size, size] of 0 and 1."""
+        patient = make_generator(*case.address, "patient")
+        moment = make_generator(*case.address, "take", case.take)
+        camera = get_camera(site)
+        x, y = _place(moment, size=self.params.size, zoom=camera.zoom)
+        relief, image = _draw_wall(patient, x, y)
+        polyp = _draw_polyp(patient, case, site)
         mask = np.zeros_like(x, dtype=np.uint8)
         if polyp is not None:
-            depth, picture, relief = _grown(patient, picture, relief, x, y, polyp)
+            depth, image, relief = _paint_polyp(patient, image, relief, x, y, polyp)
             mask = (depth > 0).astype(np.uint8)
-        picture = _lit(patient, picture, relief, x, y)
-        return as_pixels(photographed(picture * moment.normal(1.0, 0.02), camera, moment)), mask
+        image = _light(patient, image, relief, x, y)
+        return to_uint8(photograph(image * moment.normal(1.0, 0.02), camera, moment)), mask
 
 
-def _placed(moment: np.random.Generator, *, size: int, zoom: float) -> tuple[Field, Field]:
-    x, y = grid(size)
+def _place(moment: np.random.Generator, *, size: int, zoom: float) -> tuple[Field, Field]:
+    x, y = pixel_grid(size)
     shift = moment.normal(0.0, 0.04, 2)
     scale = zoom * moment.normal(1.0, 0.03)
-    return turned(x, y, angle=moment.normal(0.0, 0.08), shift=(shift[0], shift[1]), scale=scale)
+    return rotate_coordinates(x, y, angle=moment.normal(0.0, 0.08), shift=(shift[0], shift[1]), scale=scale)
 
 
-def _polyp(generator: np.random.Generator, case: Case, site: str) -> _Polyp | None:
+def _draw_polyp(generator: np.random.Generator, case: Case, site: str) -> _Polyp | None:
     if case.rank < _NONE:
         return None
     small = case.rank < _NONE + _SMALL.get(site, 0.25)
     flat = case.kind == "ambiguous"
-    place = in_disc(generator, 1, radius=0.55)[0]
+    place = sample_disc(generator, 1, radius=0.55)[0]
     tint = generator.normal(0.0, 0.03, 3) + np.array([0.035, -0.03, -0.02]) * (0.4 if flat else 1.0)
     return _Polyp(
         radius=generator.uniform(0.16, 0.24) if small else generator.uniform(0.28, 0.5),
@@ -91,31 +105,31 @@ def _polyp(generator: np.random.Generator, case: Case, site: str) -> _Polyp | No
     )
 
 
-def _wall(generator: np.random.Generator, x: Field, y: Field) -> tuple[Field, Field]:
-    u, v = turned(x, y, angle=generator.uniform(0, 2 * np.pi), shift=(0.0, 0.0), scale=1.0)
-    bend = 0.25 * noise(generator, x, y, cells=2)
+def _draw_wall(generator: np.random.Generator, x: Field, y: Field) -> tuple[Field, Field]:
+    u, v = rotate_coordinates(x, y, angle=generator.uniform(0, 2 * np.pi), shift=(0.0, 0.0), scale=1.0)
+    bend = 0.25 * draw_noise(generator, x, y, cells=2)
     folds = np.zeros_like(x)
     for _ in range(int(generator.integers(1, 4))):
         place, width = generator.uniform(-1.1, 1.1), generator.uniform(0.10, 0.22)
-        folds = folds + 0.16 * line(v + bend + generator.normal(0, 0.15) * u**2 - place, width=width)
-    for place in in_disc(generator, int(generator.integers(1, 4)), radius=1.0):
+        folds = folds + 0.16 * draw_line(v + bend + generator.normal(0, 0.15) * u**2 - place, width=width)
+    for place in sample_disc(generator, int(generator.integers(1, 4)), radius=1.0):
         # Smooth bulges of the wall: raised like a polyp, but without its edge and colour.
         folds = folds + 0.14 * np.exp(-((x - place[0]) ** 2 + (y - place[1]) ** 2) / 0.06)
-    relief = folds + 0.03 * noise(generator, x, y, cells=4) + 0.008 * noise(generator, x, y, cells=16)
+    relief = folds + 0.03 * draw_noise(generator, x, y, cells=4) + 0.008 * draw_noise(generator, x, y, cells=16)
     colour = _MUCOSA + generator.normal(0.0, 0.035, 3)
-    picture = colour[:, None, None] * (1 + 0.05 * noise(generator, x, y, cells=3))
-    vessels = line(noise(generator, x, y, cells=5), width=0.1)
-    picture = painted(picture, _VESSEL, vessels * generator.uniform(0.0, 0.4))
+    image = colour[:, None, None] * (1 + 0.05 * draw_noise(generator, x, y, cells=3))
+    vessels = draw_line(draw_noise(generator, x, y, cells=5), width=0.1)
+    image = paint(image, _VESSEL, vessels * generator.uniform(0.0, 0.4))
     if generator.random() < 0.2:
-        stain = step(noise(generator, x, y, cells=4) - 1.1, width=0.5)
-        picture = painted(picture, _STOOL, 0.7 * stain)
-    return relief, picture
+        stain = soft_step(draw_noise(generator, x, y, cells=4) - 1.1, width=0.5)
+        image = paint(image, _STOOL, 0.7 * stain)
+    return relief, image
 
 
-def _grown(
-    generator: np.random.Generator, picture: Field, relief: Field, x: Field, y: Field, polyp: _Polyp
+def _paint_polyp(
+    generator: np.random.Generator, image: Field, relief: Field, x: Field, y: Field, polyp: _Polyp
 ) -> tuple[Field, Field, Field]:
-    u, v = turned(x, y, angle=polyp.angle, shift=polyp.place, scale=polyp.radius)
+    u, v = rotate_coordinates(x, y, angle=polyp.angle, shift=polyp.place, scale=polyp.radius)
     u, v = u / np.sqrt(polyp.long), v * np.sqrt(polyp.long)
     angle = np.arctan2(v, u)
     border = np.ones_like(angle)
@@ -123,27 +137,27 @@ def _grown(
         border = border + generator.normal(0.0, 0.12 / turns) * np.cos(turns * angle + generator.uniform(0, 6))
     depth = 1 - np.hypot(u, v) / border
     pixel = 2 / x.shape[0] / polyp.radius
-    cover = step(depth, width=max(0.08, 2 * pixel))
+    cover = soft_step(depth, width=max(0.08, 2 * pixel))
     dome = np.sqrt(np.clip(1 - (1 - np.clip(depth, 0, 1)) ** 2, 0, 1))
-    grain = 1 + 0.05 * noise(generator, u * 0.5, v * 0.5, cells=9)
-    picture = painted(picture, (picture + polyp.tint[:, None, None]) * grain, cover)
+    grain = 1 + 0.05 * draw_noise(generator, u * 0.5, v * 0.5, cells=9)
+    image = paint(image, (image + polyp.tint[:, None, None]) * grain, cover)
     relief = relief * (1 - cover) + cover * (relief * 0.5 + polyp.height * polyp.radius * dome)
-    shadow = line(np.clip(-depth, 0, None), width=0.22) * (1 - cover)
-    return depth, picture * (1 - 0.22 * polyp.height * shadow), relief
+    shadow = draw_line(np.clip(-depth, 0, None), width=0.22) * (1 - cover)
+    return depth, image * (1 - 0.22 * polyp.height * shadow), relief
 
 
-def _lit(generator: np.random.Generator, picture: Field, relief: Field, x: Field, y: Field) -> Field:
+def _light(generator: np.random.Generator, image: Field, relief: Field, x: Field, y: Field) -> Field:
     slope_y, slope_x = np.gradient(relief, 2 / x.shape[0])
     lamp = generator.normal(0.0, 0.35, 2)
     facing = (1 + lamp[0] * slope_x + lamp[1] * slope_y) / np.sqrt(1 + slope_x**2 + slope_y**2)
-    picture = picture * np.clip(0.35 + 0.7 * facing, 0.25, 1.3)
-    place = in_disc(generator, 1, radius=1.3)[0]
+    image = image * np.clip(0.35 + 0.7 * facing, 0.25, 1.3)
+    place = sample_disc(generator, 1, radius=1.3)[0]
     away = np.hypot(x - place[0], y - place[1])
     if generator.random() < 0.5:
-        picture = painted(picture, _LUMEN, 0.8 * step(0.35 - away, width=0.5))
-    wet = noise(generator, x, y, cells=12) + 3.0 * (facing - 1.0)
-    picture = painted(picture, _LIGHT, 0.85 * step(wet - 1.9, width=0.4))
-    glints = in_disc(generator, 5, radius=1.0)
-    return painted(
-        picture, _LIGHT, 0.8 * spots(x, y, places=glints, radii=generator.uniform(0.02, 0.05, len(glints)))
+        image = paint(image, _LUMEN, 0.8 * soft_step(0.35 - away, width=0.5))
+    wet = draw_noise(generator, x, y, cells=12) + 3.0 * (facing - 1.0)
+    image = paint(image, _LIGHT, 0.85 * soft_step(wet - 1.9, width=0.4))
+    glints = sample_disc(generator, 5, radius=1.0)
+    return paint(
+        image, _LIGHT, 0.8 * draw_spots(x, y, places=glints, radii=generator.uniform(0.02, 0.05, len(glints)))
     )

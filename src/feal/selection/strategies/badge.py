@@ -7,17 +7,17 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import one_hot
 
-from feal.selection.contract import (
+from feal.selection.base import (
     STRATEGIES,
-    Choice,
     Columns,
-    Context,
     Models,
     QueryingStrategy,
     RoleModel,
+    Selection,
+    SelectionContext,
 )
-from feal.selection.kmeanspp import k_means_plus_plus
-from feal.selection.outerproducts import OuterProducts
+from feal.selection.gradient_embedding import OuterProducts
+from feal.selection.kmeans import k_means_plus_plus
 
 
 @STRATEGIES.register("badge", summary="k-means++ on the last layer's gradients for the predicted class")
@@ -29,15 +29,14 @@ class Badge(QueryingStrategy):
     the pick (for the first pick ||G||^2).
     """
 
-    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "Ash et al., ICLR 2020"
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
         if context.task == "segmentation":
-            gradients = [_summed_gradient(models[role], images, context) for role in self.asked_roles(context)]
+            gradients = [_summed_gradient(models[role], images, context) for role in self.queried_roles()]
             return {"gradient": torch.stack(gradients).mean(0)}
         columns = {}
-        for role in self.asked_roles(context):
+        for role in self.queried_roles():
             output = models[role](images)
             columns[f"residual_{role}"] = _residual(output.logits, context)
             columns[f"features_{role}"] = output.features
@@ -47,33 +46,33 @@ class Badge(QueryingStrategy):
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
+    ) -> Selection:
         if len(pool) == 0:
-            return Choice(ids=[])
+            return Selection(ids=[])
         gradients = OuterProducts(self._factors(pool, context))
         rows, squares = k_means_plus_plus(gradients.squares, gradients.squared_distances, budget, generator)
-        return Choice(
+        return Selection(
             ids=[pool.ids[row] for row in rows.tolist()],
             parts={"score": gradients.squares[rows].sqrt(), "squared_distance": squares},
         )
 
-    def _factors(self, pool: Columns, context: Context) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _factors(self, pool: Columns, context: SelectionContext) -> list[tuple[torch.Tensor, torch.Tensor]]:
         if context.task == "segmentation":
             return [(torch.ones(len(pool), 1), pool["gradient"])]
-        return [(pool[f"residual_{role}"], pool[f"features_{role}"]) for role in self.asked_roles(context)]
+        return [(pool[f"residual_{role}"], pool[f"features_{role}"]) for role in self.queried_roles()]
 
 
-def _residual(logits: torch.Tensor, context: Context) -> torch.Tensor:
+def _residual(logits: torch.Tensor, context: SelectionContext) -> torch.Tensor:
     """onehot(argmax p) - p along dimension 1, for logits [batch, classes, ...]."""
     probability = context.probability(logits)
     predicted = one_hot(probability.argmax(1), probability.shape[1]).movedim(-1, 1)
     return predicted - probability
 
 
-def _summed_gradient(model: RoleModel, images: torch.Tensor, context: Context) -> torch.Tensor:
+def _summed_gradient(model: RoleModel, images: torch.Tensor, context: SelectionContext) -> torch.Tensor:
     """Sum over pixels of q (x) head_input, [batch, classes * channels]."""
     output = model(images)
     residual = _residual(output.logits, context).to(output.head_input.dtype)

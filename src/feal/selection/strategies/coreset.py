@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import torch
 
-from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, QueryingStrategy
-from feal.selection.kcentre import k_centre_greedy
+from feal.selection.base import STRATEGIES, Columns, Models, QueryingStrategy, Selection, SelectionContext
+from feal.selection.kcenter import k_center
 
 
 @STRATEGIES.register("coreset", summary="k-centre greedy on features: the farthest from all labelled samples")
@@ -19,25 +19,24 @@ class Coreset(QueryingStrategy):
     """
 
     needs_labelled: ClassVar[bool] = True
-    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "Sener and Savarese, ICLR 2018"
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
-        features = [models[role](images).features for role in self.asked_roles(context)]
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+        features = [models[role](images).features for role in self.queried_roles()]
         return {"features": torch.stack(features).mean(0)}
 
     def choose(
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
+    ) -> Selection:
         if len(pool) == 0:
-            return Choice(ids=[])
+            return Selection(ids=[])
         features = pool["features"]
         known = labelled["features"] if labelled else features[:0]
-        rows, distances = k_centre_greedy(features, known, budget)
+        rows, distances = k_center(features, known, budget)
         score = distances.masked_fill(distances.isinf(), 0)
-        return Choice(ids=[pool.ids[row] for row in rows.tolist()], parts={"score": score})
+        return Selection(ids=[pool.ids[row] for row in rows.tolist()], parts={"score": score})

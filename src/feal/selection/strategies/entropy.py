@@ -6,17 +6,17 @@ from typing import ClassVar
 
 import torch
 
-from feal.selection.contract import (
+from feal.selection.base import (
     STRATEGIES,
-    Choice,
     Columns,
-    Context,
     Models,
     QueryingStrategy,
-    chosen,
+    Selection,
+    SelectionContext,
+    make_selection,
     per_image,
+    top_k,
 )
-from feal.selection.ranking import best
 from feal.selection.scores import entropy
 
 
@@ -27,23 +27,22 @@ class Entropy(QueryingStrategy):
     The form for segmentation is ours: the mean over pixels.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "Shannon, Bell System Technical Journal 1948"
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
         return {
             f"entropy_{role}": per_image(entropy(context.probability(models[role](images).logits)))
-            for role in self.asked_roles(context)
+            for role in self.queried_roles()
         }
 
     def choose(
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
-        entropies = {f"entropy_{role}": pool[f"entropy_{role}"] for role in self.asked_roles(context)}
+    ) -> Selection:
+        entropies = {f"entropy_{role}": pool[f"entropy_{role}"] for role in self.queried_roles()}
         score = torch.stack(list(entropies.values())).mean(0)
-        return chosen(pool, best(score, budget), {"score": score, **entropies})
+        return make_selection(pool, top_k(score, budget), {"score": score, **entropies})

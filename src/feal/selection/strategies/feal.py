@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 
-from feal.selection.calibration import calibrated_uncertainty
-from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Role, Strategy, chosen
+from feal.selection.base import (
+    STRATEGIES,
+    Columns,
+    Models,
+    Role,
+    Selection,
+    SelectionContext,
+    Strategy,
+    make_selection,
+)
 from feal.selection.relaxation import relax
-from feal.settings import Loss
+from feal.selection.scores import TERMS, Calibration, Term, calibrated_uncertainty
 
 
 @STRATEGIES.register("feal", summary="calibrated evidential uncertainty with diversity relaxation")
@@ -21,18 +30,29 @@ class Feal(Strategy):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
-    default_loss: ClassVar[Loss] = "evidential"
-    settings: ClassVar[tuple[str, ...]] = (
-        "selection.terms",
-        "selection.calibration",
-        "selection.rule",
-        "selection.n",
-        "selection.tau",
-        "evidence.*",
-    )
+    default_loss: ClassVar[str] = "evidential"
     source: ClassVar[str] = "Chen et al., CVPR 2024"
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+    class Params(Strategy.Params):
+        """How uncertainty is calibrated, and how diversity is relaxed."""
+
+        n: int = Field(5, ge=1, description="neighbours that the diversity relaxation looks at")
+        tau: float = Field(0.85, ge=-1, le=1, description="cosine similarity from which samples are neighbours")
+        rule: Literal["nearest", "all", "none"] = Field(
+            "nearest",
+            description="nearest: the authors' code; all: the paper's Algorithm 1; none: plain top budget",
+        )
+        calibration: Calibration = Field(
+            "minmax",
+            description="epistemic factor mapped to [0, 1] over the pool, or the paper's equation as it stands",
+        )
+        terms: tuple[Term, ...] = Field(
+            TERMS, min_length=1, description=f"terms of the calibrated uncertainty (ablation): {', '.join(TERMS)}"
+        )
+
+    params: Params
+
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
         aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
         return {
             "aleatoric_global": aleatoric_global,
@@ -45,21 +65,21 @@ class Feal(Strategy):
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
+    ) -> Selection:
         if len(pool) == 0:
-            return Choice(ids=[])
-        settings = context.selection
+            return Selection(ids=[])
+        params = self.params
         score = calibrated_uncertainty(
             pool["aleatoric_global"],
             pool["aleatoric_local"],
             pool["epistemic_global"],
-            settings.calibration,
-            terms=settings.terms,
+            params.calibration,
+            terms=params.terms,
         )
-        indices, filled = relax(score, pool["deep"], budget, settings.n, settings.tau, settings.rule)
+        indices, filled = relax(score, pool["deep"], budget, n=params.n, tau=params.tau, rule=params.rule)
         walked = len(indices) - filled
         parts = {
             "score": score,
@@ -67,7 +87,7 @@ class Feal(Strategy):
             "aleatoric_local": pool["aleatoric_local"],
             "epistemic_global": pool["epistemic_global"],
         }
-        return chosen(pool, indices, parts, rejected=_passed_over(score, indices, walked), filled=filled)
+        return make_selection(pool, indices, parts, rejected=_passed_over(score, indices, walked), filled=filled)
 
 
 def _passed_over(score: torch.Tensor, indices: torch.Tensor, walked: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from feal.selection.contract import STRATEGIES
+from feal.selection.base import STRATEGIES
 from feal.selection.strategies.random import Random
 
 
@@ -12,6 +12,5 @@ from feal.selection.strategies.random import Random
 class Full(Random):
     """A run asks for the label of every sample at its beginning and ends after one round; nothing is chosen."""
 
-    everything: ClassVar[bool] = True
-    settings: ClassVar[tuple[str, ...]] = ()
+    is_full_supervision: ClassVar[bool] = True
     source: ClassVar[str] = "upper bound"

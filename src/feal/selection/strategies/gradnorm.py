@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 
-from feal.selection.contract import (
+from feal.selection.base import (
     STRATEGIES,
-    Choice,
     Columns,
-    Context,
     Models,
     QueryingStrategy,
     RoleModel,
-    chosen,
+    Selection,
+    SelectionContext,
+    make_selection,
+    top_k,
 )
-from feal.selection.gradients import gradient_norms, head_gradient_norms
-from feal.selection.ranking import best
+from feal.selection.gradient_norms import gradient_norms, head_gradient_norms
 
 
 @STRATEGIES.register("gradnorm", summary="largest gradient of the prediction's entropy")
@@ -27,26 +28,33 @@ class GradNorm(QueryingStrategy):
     `scope: head` looks at the last layer only. For segmentation the entropy is the pixel mean (our own form).
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("selection.scope",)
     source: ClassVar[str] = "Wang et al., AAAI 2022"
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
-        return {f"gradient_{role}": _norms(models[role], images, context) for role in self.asked_roles(context)}
+    class Params(QueryingStrategy.Params):
+        """Which model and which of its parameters."""
+
+        scope: Literal["all", "head"] = Field(
+            "all", description="gradients of all parameters, or of the last layer (by a closed form)"
+        )
+
+    params: Params
+
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+        return {f"gradient_{role}": self._norms(models[role], images, context) for role in self.queried_roles()}
 
     def choose(
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
-        parts = {name: pool[name] for name in (f"gradient_{role}" for role in self.asked_roles(context))}
+    ) -> Selection:
+        parts = {name: pool[name] for name in (f"gradient_{role}" for role in self.queried_roles())}
         score = torch.stack(list(parts.values())).sum(0)
-        return chosen(pool, best(score, budget), {"score": score, **parts})
+        return make_selection(pool, top_k(score, budget), {"score": score, **parts})
 
-
-def _norms(model: RoleModel, images: torch.Tensor, context: Context) -> torch.Tensor:
-    if context.selection.scope == "head":
-        return head_gradient_norms(model.module.head, model(images), context.probability)
-    return gradient_norms(model.module, images, context.probability)
+    def _norms(self, model: RoleModel, images: torch.Tensor, context: SelectionContext) -> torch.Tensor:
+        if self.params.scope == "head":
+            return head_gradient_norms(model.module.head, model(images), context.probability)
+        return gradient_norms(model.module, images, context.probability)

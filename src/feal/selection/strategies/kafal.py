@@ -6,10 +6,20 @@ from typing import ClassVar
 
 import torch
 
-from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Role, Strategy, chosen, per_image
-from feal.selection.ranking import best
+from feal.selection.base import (
+    STRATEGIES,
+    Columns,
+    Models,
+    Role,
+    Selection,
+    SelectionContext,
+    Strategy,
+    make_selection,
+    per_image,
+    top_k,
+)
 from feal.selection.scores import symmetric_divergence
-from feal.settings import Counts, Loss
+from feal.settings import ClassCountScope
 
 
 @STRATEGIES.register("kafal", summary="largest divergence of both models, weighed to the labelled classes")
@@ -22,12 +32,11 @@ class Kafal(Strategy):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
-    default_loss: ClassVar[Loss] = "balanced"
-    default_counts: ClassVar[Counts | None] = "site"
-    settings: ClassVar[tuple[str, ...]] = ("counts",)
+    default_loss: ClassVar[str] = "balanced"
+    default_class_count_scope: ClassVar[ClassCountScope | None] = "site"
     source: ClassVar[str] = "Cao et al., ICCV 2023"
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
         ours, own = models["global"](images).logits, models["local"](images).logits
         return {"divergence": per_image(symmetric_divergence(ours, own, context.prior_counts))}
 
@@ -35,9 +44,9 @@ class Kafal(Strategy):
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
+    ) -> Selection:
         score = pool["divergence"]
-        return chosen(pool, best(score, budget), {"score": score})
+        return make_selection(pool, top_k(score, budget), {"score": score})

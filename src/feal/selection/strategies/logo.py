@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 
-from feal.selection.clusters import best_of_each, clustered
-from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Role, Strategy, chosen, per_image
+from feal.selection.base import (
+    STRATEGIES,
+    Columns,
+    Models,
+    Role,
+    Selection,
+    SelectionContext,
+    Strategy,
+    make_selection,
+    per_image,
+)
+from feal.selection.kmeans import k_means, pick_best_of_each
 from feal.selection.scores import entropy
-from feal.settings import QueryModel, Selection
 
 
 @STRATEGIES.register("logo", summary="clusters of the local model, in each the global model's largest entropy")
@@ -22,16 +32,22 @@ class Logo(Strategy):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset({"global", "local", "local_only"})
-    settings: ClassVar[tuple[str, ...]] = ("selection.local",)
     source: ClassVar[str] = "Kim et al., CVPR 2023"
 
-    @classmethod
-    def roles_for(cls, *, query_model: QueryModel | None, selection: Selection) -> frozenset[Role]:
-        del query_model
-        return frozenset({"global", _local_role(selection)})
+    class Params(Strategy.Params):
+        """Which local model clusters the pool."""
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
-        local = models[_local_role(context.selection)](images)
+        local: Literal["federated", "local_only"] = Field(
+            "federated", description="the local model: that of the last round, or one trained on this site alone"
+        )
+
+    params: Params
+
+    def required_roles(self) -> frozenset[Role]:
+        return frozenset({"global", self._local_role()})
+
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+        local = models[self._local_role()](images)
         doubt = 1 - per_image(_probability(local.logits, context).amax(1))
         probability = _probability(models["global"](images).logits, context)
         return {
@@ -44,21 +60,20 @@ class Logo(Strategy):
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
+    ) -> Selection:
         if len(pool) == 0 or budget == 0:
-            return Choice(ids=[], parts={"score": torch.empty(0)})
-        labels = clustered(pool["embedding"], budget, generator=generator)
+            return Selection(ids=[], parts={"score": torch.empty(0)})
+        labels = k_means(pool["embedding"], budget, generator=generator)
         parts = {"score": pool["entropy_global"], "doubt_local": pool["doubt_local"], "cluster": labels}
-        return chosen(pool, best_of_each(labels, pool["entropy_global"], budget), parts)
+        return make_selection(pool, pick_best_of_each(labels, pool["entropy_global"], budget), parts)
+
+    def _local_role(self) -> Role:
+        return "local_only" if self.params.local == "local_only" else "local"
 
 
-def _probability(logits: torch.Tensor, context: Context) -> torch.Tensor:
+def _probability(logits: torch.Tensor, context: SelectionContext) -> torch.Tensor:
     """Class probabilities; float64 where they are few, so that 1 - max p of a sure model is not 0."""
     return context.probability(logits.double() if logits.dim() == 2 else logits)
-
-
-def _local_role(selection: Selection) -> Role:
-    return "local_only" if selection.local == "local_only" else "local"

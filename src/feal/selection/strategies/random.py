@@ -6,8 +6,16 @@ from typing import ClassVar
 
 import torch
 
-from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Strategy, chosen
-from feal.selection.ranking import best
+from feal.selection.base import (
+    STRATEGIES,
+    Columns,
+    Models,
+    Selection,
+    SelectionContext,
+    Strategy,
+    make_selection,
+    top_k,
+)
 
 
 @STRATEGIES.register("random", summary="uniform, seeded")
@@ -15,19 +23,18 @@ class Random(Strategy):
     """Every sample gets a uniform number; the largest are chosen."""
 
     needs_images: ClassVar[bool] = False
-    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "baseline"
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
         return {}
 
     def choose(
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
+    ) -> Selection:
         score = torch.rand(len(pool), dtype=torch.float64, generator=generator)
-        return chosen(pool, best(score, budget), {"score": score})
+        return make_selection(pool, top_k(score, budget), {"score": score})

@@ -6,9 +6,17 @@ from typing import ClassVar
 
 import torch
 
-from feal.selection.clusters import best_of_each, clustered
-from feal.selection.contract import STRATEGIES, Choice, Columns, Context, Models, Role, Strategy, chosen
-from feal.settings import Loss
+from feal.selection.base import (
+    STRATEGIES,
+    Columns,
+    Models,
+    Role,
+    Selection,
+    SelectionContext,
+    Strategy,
+    make_selection,
+)
+from feal.selection.kmeans import k_means, pick_best_of_each
 
 ITERATIONS = 10
 
@@ -22,11 +30,10 @@ class Strata(Strategy):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
-    default_loss: ClassVar[Loss] = "balanced"
-    settings: ClassVar[tuple[str, ...]] = ()
+    default_loss: ClassVar[str] = "balanced"
     source: ClassVar[str] = "this project"
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
         local = models["local"](images)
         both = _class_shares(models["global"](images).logits, context) + _class_shares(local.logits, context)
         weight = _rarity(context).to(both.device)
@@ -36,24 +43,24 @@ class Strata(Strategy):
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
+    ) -> Selection:
         if len(pool) == 0 or budget == 0:
-            return Choice(ids=[], parts={"score": torch.empty(0)})
-        labels = clustered(pool["deep"], budget, generator=generator, iterations=ITERATIONS)
+            return Selection(ids=[], parts={"score": torch.empty(0)})
+        labels = k_means(pool["deep"], budget, generator=generator, iterations=ITERATIONS)
         parts = {"score": pool["rarity"], "cluster": labels}
-        return chosen(pool, best_of_each(labels, pool["rarity"], budget), parts)
+        return make_selection(pool, pick_best_of_each(labels, pool["rarity"], budget), parts)
 
 
-def _class_shares(logits: torch.Tensor, context: Context) -> torch.Tensor:
+def _class_shares(logits: torch.Tensor, context: SelectionContext) -> torch.Tensor:
     """Probability of each class, float64 [batch, classes]: the mean over pixels for segmentation."""
     probability = context.probability(logits)
     return (probability.flatten(2).mean(2) if probability.dim() > 2 else probability).double()
 
 
-def _rarity(context: Context) -> torch.Tensor:
+def _rarity(context: SelectionContext) -> torch.Tensor:
     """1 / (n_c + 1), float64 [classes]."""
     counts = context.total_counts.double()
     if context.task == "segmentation":

@@ -7,20 +7,20 @@ from typing import ClassVar
 
 import torch
 
-from feal.selection.contract import (
+from feal.selection.base import (
     STRATEGIES,
-    Choice,
     Columns,
-    Context,
     Models,
     QueryingStrategy,
+    QueryModel,
     Role,
-    chosen,
+    Selection,
+    SelectionContext,
+    make_selection,
     per_image,
+    top_k,
 )
-from feal.selection.ranking import best
 from feal.selection.scores import half_squared_distance
-from feal.settings import QueryModel, Selection
 
 COMPARED: Mapping[QueryModel, tuple[Role, Role]] = {
     "global": ("global", "global_previous"),
@@ -40,18 +40,14 @@ class Tod(QueryingStrategy):
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset(role for pair in COMPARED.values() for role in pair)
-    settings: ClassVar[tuple[str, ...]] = ()
     source: ClassVar[str] = "Huang et al., ICCV 2021"
 
-    @classmethod
-    def roles_for(cls, *, query_model: QueryModel | None, selection: Selection) -> frozenset[Role]:
-        del selection
-        return frozenset(COMPARED[query_model or cls.query_models[0]])
+    def required_roles(self) -> frozenset[Role]:
+        return frozenset(COMPARED[self.params.query_model])
 
-    def observe(self, images: torch.Tensor, models: Models, context: Context) -> dict[str, torch.Tensor]:
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
         now, before = (
-            context.probability(models[role](images).logits)
-            for role in COMPARED[context.query_model or self.query_models[0]]
+            context.probability(models[role](images).logits) for role in COMPARED[self.params.query_model]
         )
         return {"discrepancy": per_image(half_squared_distance(now, before))}
 
@@ -59,9 +55,9 @@ class Tod(QueryingStrategy):
         self,
         pool: Columns,
         labelled: Columns | None,
-        context: Context,
+        context: SelectionContext,
         budget: int,
         generator: torch.Generator,
-    ) -> Choice:
+    ) -> Selection:
         score = pool["discrepancy"]
-        return chosen(pool, best(score, budget), {"score": score})
+        return make_selection(pool, top_k(score, budget), {"score": score})

@@ -1,0 +1,240 @@
+"""Conclusions in sentences: the best strategy, its lead over random, how certain that is, and labels saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from feal.analysis.arms import Arm, describe_metric, make_arms
+from feal.analysis.compare import ArmDifference, ArmResult, Comparison, compare_arms
+from feal.analysis.runs import Run
+from feal.analysis.stats import FEW, student_interval
+from feal.metrics import lower_is_better
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmLine:
+    """An arm in the table below the headline."""
+
+    arm: str
+    n: int
+    mean: float
+    """Of rounds 2 to R, over seeds."""
+    deviation: float
+    last: float
+    difference: ArmDifference | None
+    """To random over the seeds that both have."""
+    labels: float
+    """Labels of a site to reach random's last value; NaN if it never does."""
+
+    @property
+    def verdict(self) -> str:
+        """Return what the difference shows, in a word or two."""
+        if self.difference is None:
+            return "-"
+        if self.difference.pairs < 2:
+            return "one seed"
+        if self.difference.is_noise:
+            return "within the noise"
+        few = ", few seeds" if self.difference.pairs < FEW else ""
+        return f"{'better' if self.difference.mean > 0 else 'worse'}{few}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusions:
+    """The headline of a report, the facts behind it, and the table of arms."""
+
+    question: str
+    headline: str
+    metric: str
+    """In words."""
+    rounds: int = 0
+    facts: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    lines: tuple[ArmLine, ...] = ()
+
+
+def draw_conclusions(runs: Sequence[Run]) -> Conclusions:
+    """Return what the finished runs show, by the task's primary metric over all sites' test samples together.
+
+    Raises:
+        FealError: a seed occurs twice in one arm.
+    """
+    arms = make_arms(runs)
+    found = compare_arms(arms)
+    metric = describe_metric(found.metric)
+    question = f"Which samples of {runs[0].settings.dataset.name} are worth labelling, and does the choice matter?"
+    if not found.results:
+        headline = "No conclusion yet: no run is finished. The learning curves show the rounds so far."
+        return Conclusions(question=question, headline=headline, metric=metric)
+    if found.rounds < 2:
+        headline = "No conclusion yet: strategies differ from the second round on, and there is one round only."
+        return Conclusions(question=question, headline=headline, metric=metric)
+    lines = tuple(sorted(map(_make_line, found.results), key=lambda line: -line.mean))
+    headline, facts = _conclude(lines, metric)
+    return Conclusions(
+        question=question,
+        headline=headline,
+        metric=metric,
+        rounds=found.rounds,
+        facts=(*facts, *_compare_with_full(lines, arms, found)),
+        cautions=found.remarks if any(line.difference for line in lines) else (),
+        lines=lines,
+    )
+
+
+def describe_best_arm(found: Comparison) -> tuple[str, ...]:
+    """Return sentences on the arm with the best outcome; none where no arm has a reference.
+
+    The best of k arms is also the luckiest: its difference counts as more than noise only if Student's interval at
+    level 1 - 0.05 / k (Bonferroni), which covers all k differences at once in 95 of 100 cases, excludes 0.
+    """
+    compared = [result for result in found.results if result.difference]
+    if not compared or found.rounds < 2:
+        return ()
+    sign = -1 if lower_is_better(found.metric) else 1
+    best = max(found.results, key=lambda result: sign * result.outcome[0])
+    start = f"Best of {len(found.results)} arms: {best.arm.name} ({best.outcome[0]:.3f})"
+    if best.difference is None:
+        return (f"{start}, the reference: no other arm is better.",)
+    return f"{start}.", _describe_certainty(best.difference, len(compared), sign), _describe_saving(best)
+
+
+def best_arm_interval(difference: ArmDifference, compared: int) -> tuple[float, float]:
+    """Return Student's interval of the largest of so many differences, at level 1 - 0.05 / compared."""
+    level = 1 - 0.05 / compared
+    return student_interval(difference.mean, difference.deviation, difference.pairs, level=level)
+
+
+def _describe_certainty(difference: ArmDifference, compared: int, sign: int) -> str:
+    reference, pairs = difference.reference, difference.pairs
+    if pairs < 2:
+        return f"It was compared with {reference} on one seed, which shows nothing."
+    low, high = best_arm_interval(difference, compared)
+    level = f", {100 - 5 / compared:.4g} % as {compared} were compared" if compared > 1 else ""
+    interval = f"{difference.mean:+.3f} to {reference} ({low:+.3f} to {high:+.3f}{level}, {pairs} pairs)"
+    if not min(sign * low, sign * high) > 0:
+        return f"Its difference of {interval} is within the noise: no arm is shown to be better than {reference}."
+    few = " (few pairs: weak evidence)" if pairs < FEW else ""
+    return f"Its difference of {interval} is beyond the noise{few}."
+
+
+def _describe_saving(best: ArmResult) -> str:
+    assert best.difference is not None
+    needed, labels = best.labels_to_match, best.reference_labels
+    goal = f"the last value of {best.difference.reference} ({labels:.0f} labels per site)"
+    if math.isnan(needed):
+        return f"It never reaches {goal}, so it saves no labels."
+    if needed <= best.first_labels:
+        return f"It reaches {goal} in its first round."
+    return f"It reaches {goal} with {needed:.0f}: {labels - needed:.0f} saved."
+
+
+def _make_line(result: ArmResult) -> ArmLine:
+    last_labels = float(result.curves[0].labels()[-1])
+    return ArmLine(
+        arm=result.arm.name,
+        n=result.n,
+        mean=result.outcome[0],
+        deviation=result.outcome[1],
+        last=result.last,
+        difference=result.difference,
+        labels=last_labels if result.difference is None else result.labels_to_match,
+    )
+
+
+def _conclude(lines: Sequence[ArmLine], metric: str) -> tuple[str, tuple[str, ...]]:
+    """Return the headline, and the facts behind it."""
+    rivals = [(line, line.difference) for line in lines if line.difference is not None]
+    if not rivals:
+        return (
+            f"{lines[0].arm} has the highest {metric} ({lines[0].mean:.3f}), but there is no run of random to "
+            "compare with: run strategy=random, and others, with the same seeds.",
+            (),
+        )
+    best, difference = max(rivals, key=lambda rival: _rank(rival[1]))
+    reference = next(line for line in lines if line.arm == difference.reference)
+    facts = [_state_interval(difference), _state_saving(best, difference, reference)]
+    if len(rivals) > 1:
+        facts.append(_state_best_of(difference, len(rivals)))
+    if lines[0] not in (best, reference):
+        facts.append(
+            f"{lines[0].arm} has the highest {metric} of all, {lines[0].mean:.3f} against {best.mean:.3f} for "
+            f"{best.arm}; the table shows its difference to its own reference."
+        )
+    return _make_headline(difference, [other for _, other in rivals], metric), tuple(facts)
+
+
+def _rank(difference: ArmDifference) -> tuple[bool, bool, float]:
+    """Return a key by which proven differences precede apparent ones, and many seeds precede few."""
+    is_better = difference.mean > 0 and not difference.is_noise
+    return is_better and difference.pairs >= FEW, is_better, difference.mean
+
+
+def _make_headline(difference: ArmDifference, differences: Sequence[ArmDifference], metric: str) -> str:
+    arm, size = difference.arm, f"{abs(difference.mean):.3f}"
+    random = "random selection"
+    if difference.reference != "random":
+        # Several arms select at random, such as one for each loss.
+        random += f" ({difference.reference})"
+    side = "above" if difference.mean >= 0 else "below"
+    if difference.pairs < 2:
+        return f"{arm} is {size} {side} {random} in {metric}, but on a single seed, which shows little."
+    if all(other.high < 0 for other in differences) and difference.pairs >= FEW:
+        return f"R{random[1:]} beats every strategy: the best of them, {arm}, is {size} below it in {metric}."
+    if difference.is_noise or difference.mean < 0:
+        noise = ", within the noise" if difference.is_noise else ""
+        return f"No strategy is shown to beat {random}: the best, {arm}, is {size} {side} it in {metric}{noise}."
+    if not best_arm_interval(difference, len(differences))[0] > 0:
+        many = f" for the best of {len(differences)}" if len(differences) > 1 else ""
+        return (
+            f"No strategy is shown to beat {random}: {arm} is {size} above it in {metric}, within the noise{many}."
+        )
+    if difference.pairs < FEW:
+        return f"{arm} is {size} {side} {random} in {metric} ({difference.pairs} seeds: weak evidence)."
+    return f"{arm} beats {random} by {size} in {metric}."
+
+
+def _state_best_of(difference: ArmDifference, compared: int) -> str:
+    start = f"{difference.arm} is the best of {compared} compared strategies, which favours chance"
+    if difference.pairs < 2:
+        return f"{start}."
+    low, high = best_arm_interval(difference, compared)
+    return f"{start}: the interval corrected for that is {low:+.3f} to {high:+.3f}."
+
+
+def _state_interval(difference: ArmDifference) -> str:
+    if difference.pairs < 2:
+        return "Certainty: none. At least three seeds of both strategies are needed, preferably five."
+    few = "; few seeds" if difference.pairs < FEW else ""
+    return (
+        f"Certainty: the 95 % interval of the difference between {difference.arm} and {difference.reference} is "
+        f"{difference.low:+.3f} to {difference.high:+.3f} (bootstrap over {difference.pairs} paired seeds{few})."
+    )
+
+
+def _state_saving(best: ArmLine, difference: ArmDifference, reference: ArmLine) -> str:
+    goal = f"{reference.last:.3f}, which {reference.arm} reached with {reference.labels:.0f} labels per site"
+    if math.isnan(best.labels):
+        return f"Labels saved: none. {best.arm} never reaches {goal}."
+    saved = reference.labels - best.labels
+    if abs(saved) < 0.5:
+        return f"Labels saved: none. {best.arm} needs as many to reach {goal}."
+    noise = ", but within the noise" if difference.is_noise else ""
+    return (
+        f"Labels saved: {saved:.0f} per site ({saved / reference.labels:.0%}){noise}. "
+        f"{best.arm} needs {best.labels:.0f} to reach {goal}."
+    )
+
+
+def _compare_with_full(lines: Sequence[ArmLine], arms: Sequence[Arm], found: Comparison) -> tuple[str, ...]:
+    """Return the value of full supervision, and the share of it that the first arms reach."""
+    values = [curve.values(found.metric)[-1] for arm in arms if arm.is_full for curve in arm.complete_curves]
+    if not values or not np.mean(values) > 0:
+        return ()
+    full = float(np.mean(values))
+    shares = ", ".join(f"{line.arm} {line.last / full:.0%}" for line in lines[:3])
+    return (f"Full supervision reaches {full:.3f}; shares of it reached in the last round: {shares}.",)

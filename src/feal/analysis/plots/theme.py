@@ -1,0 +1,150 @@
+"""Colours, symbols, type and words that all plots share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+COLUMN, PAGE = 350, 716
+"""Widths in pixels of a plot for one and for two columns of a paper; a phone is as wide as a column."""
+PRINT_SCALE = 0.72
+"""Points in print per pixel: a page of 716 pixels is 7.16 inches wide, and type of 12 pixels has 8.6 points."""
+INK, FAINT, GRID = "#222222", "#6B6B6B", "#E4E4E4"
+FONT = "DejaVu Sans"
+"""The family that comes with matplotlib, so that plots look the same on every machine."""
+WEB_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+
+SHAPES = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "M0,-.6L.14,-.2L.57,-.2L.23,.08L.35,.5L0,.25L-.35,.5L-.23,.08L-.57,-.2L-.14,-.2Z",
+)
+DASHES = {"solid": [1, 0], "dashed": [6, 3], "dotted": [2, 2], "dash-dotted": [8, 3, 2, 3]}
+
+# Okabe and Ito's palette, then colours of Paul Tol's "muted" one: distinct under all common colour deficiencies.
+_STRATEGY_COLOURS = {
+    "feal": "#D55E00",
+    "random": "#6E6E6E",
+    "entropy": "#0072B2",
+    "badge": "#009E73",
+    "coreset": "#E69F00",
+    "logo": "#CC79A7",
+    "kafal": "#56B4E9",
+    "strata": "#882255",
+    "gradnorm": "#999933",
+    "tod": "#332288",
+    "full": "#000000",
+}
+_OTHER_COLOURS = ("#44AA99", "#AA4499", "#117733", "#88CCEE", "#DDCC77", "#CC6677")
+_SITE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#999933", "#882255")
+
+CONFIG: dict[str, Any] = {
+    "background": "white",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelColor": INK,
+        "titleColor": INK,
+        "domainColor": FAINT,
+        "tickColor": FAINT,
+        "tickSize": 4,
+        "gridColor": GRID,
+        "labelLimit": 200,
+        "titlePadding": 6,
+    },
+    "legend": {
+        "orient": "bottom",
+        "direction": "horizontal",
+        "title": None,
+        "labelFontSize": 12,
+        "labelColor": INK,
+        "labelLimit": 320,
+        "symbolSize": 60,
+        "symbolOpacity": 1,
+        "symbolStrokeWidth": 2,
+        "columnPadding": 14,
+        "rowPadding": 4,
+    },
+    "title": {
+        "anchor": "start",
+        "frame": "group",
+        "fontSize": 13,
+        # Of two fonts, the one that a PDF has first is random: a second weight would change its bytes.
+        "fontWeight": "normal",
+        "color": INK,
+        "subtitleFontSize": 12,
+        "subtitleColor": FAINT,
+        "offset": 8,
+    },
+    "concat": {"spacing": 28},
+    "line": {"strokeWidth": 2},
+    "point": {"size": 40, "filled": True, "opacity": 1},
+    "text": {"fontSize": 11},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """The colour of a series, and a shape for readers who cannot tell colours apart."""
+
+    colour: str
+    shape: str
+
+
+def site_colours(sites: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each site by its rank in the order of names; colours repeat after nine.
+
+    >>> site_colours(["birch", "alder"])
+    {'alder': '#0072B2', 'birch': '#D55E00'}
+    """
+    return dict(zip(sorted(sites), cycle(_SITE_COLOURS), strict=False))
+
+
+def arm_colour(arm: str) -> str:
+    """Return the colour of an arm: that of its strategy, the first word; a user's strategy has one by its name.
+
+    >>> arm_colour("feal"), arm_colour("entropy local"), arm_colour("entropy global plain")
+    ('#D55E00', '#0072B2', '#0072B2')
+    """
+    strategy = _first_word(arm)
+    if strategy in _STRATEGY_COLOURS:
+        return _STRATEGY_COLOURS[strategy]
+    return _OTHER_COLOURS[hashlib.sha256(strategy.encode()).digest()[0] % len(_OTHER_COLOURS)]
+
+
+def style_series(series: Iterable[str]) -> dict[str, Style]:
+    """Return a style for each series, in drawing order: full and random below, feal on top."""
+    found: dict[str, Style] = {}
+    for name in sorted(dict.fromkeys(series), key=_drawing_order):
+        colour = arm_colour(name)
+        found[name] = Style(colour=colour, shape=_least_used_shape(colour, list(found.values())))
+    return found
+
+
+def _least_used_shape(colour: str, before: Sequence[Style]) -> str:
+    """Return the first shape that no series of the same colour has, and as few of other colours as possible."""
+
+    def uses(shape: str) -> tuple[int, int]:
+        same = [style for style in before if style.shape == shape]
+        return sum(style.colour == colour for style in same), len(same)
+
+    return min(SHAPES, key=uses)
+
+
+def _drawing_order(name: str) -> tuple[int, str]:
+    return {"full": 0, "random": 1, "feal": 3}.get(_first_word(name), 2), name
+
+
+def _first_word(name: str) -> str:
+    return name.split()[0].rstrip(",") if name.split() else name

@@ -1,0 +1,293 @@
+"""Build the report: its content as plain data, then one HTML page; everything is escaped, no network is needed."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from feal import __version__
+from feal.analysis.arms import make_arms
+from feal.analysis.conclusions import Conclusions, draw_conclusions
+from feal.analysis.grid import Grid
+from feal.analysis.plots import PLOTS, Chart, Plot, read_plot_rows, save_plot, shows_patients
+from feal.analysis.plots.base import VEGALITE
+from feal.analysis.plots.theme import arm_colour
+from feal.analysis.report.provenance import Provenance, read_provenance
+from feal.analysis.report.thumbnails import Gallery, make_gallery
+from feal.analysis.runs import Run, RunCollection, group_by_arm
+from feal.analysis.tables import make_round_grid, tabulate_rounds
+from feal.errors import FealError
+from feal.metrics import primary_metric
+
+SECTIONS = {
+    "conclusions": ("Conclusions", "Question and conclusions"),
+    "learning": ("Learning", "How the strategies learn"),
+    "selection": ("Selection", "What was selected"),
+    "uncertainty": ("Uncertainty", "Uncertainty"),
+    "shift": ("Domain shift", "Domain shift between sites"),
+    "cost": ("Cost", "Cost"),
+    "reproduce": ("Reproduce", "How to reproduce the runs"),
+}
+"""Sections in order, each with a short name for its tab and a title."""
+PIXELS_PER_INCH = 130
+"""Of pictures, so that their type is as large as that of charts."""
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownPlot:
+    """A plot as a Vega-Lite specification or as a picture, or the reason why there is none."""
+
+    name: str
+    title: str
+    reading: str
+    chart: str = ""
+    """JSON."""
+    picture: str = ""
+    """A data URI."""
+    width: int = 0
+    """Of the picture in pixels."""
+    note: str = ""
+    reason: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Return a key that changes with the chart."""
+        return hashlib.blake2b(self.chart.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSection:
+    """A part of the report."""
+
+    name: str
+    short: str
+    title: str
+    plots: tuple[ShownPlot, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLine:
+    """A run and its progress."""
+
+    arm: str
+    seed: int
+    status: str
+    done: int
+    rounds: int
+    last: float | None
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The content of a report; without sections where there is nothing to report yet."""
+
+    title: str
+    about: str
+    notices: tuple[str, ...] = ()
+    sections: tuple[ReportSection, ...] = ()
+    conclusions: Conclusions | None = None
+    rounds: Grid | None = None
+    """The paper's table: arms by round."""
+    runs: tuple[RunLine, ...] = ()
+    provenance: Provenance | None = None
+    gallery: Gallery | None = None
+    made: str = f"Made by feal {__version__}."
+
+    @property
+    def charts(self) -> list[ShownPlot]:
+        """Return the plots that the browser draws."""
+        return [plot for section in self.sections for plot in section.plots if plot.chart]
+
+
+def build_report(runs: Sequence[Run], *, pictures: bool = False) -> Report:
+    """Return the report over runs of one experiment, on request with thumbnails of the selected images.
+
+    Raises:
+        FealError: the runs do not fit together, or the requested images are missing.
+    """
+    arms = group_by_arm(runs)
+    conclusions = draw_conclusions(runs)
+    first = runs[0]
+    sites = sorted({site for run in runs for site in run.sites})
+    plots = [(PLOTS.get(name).section, _show(name, runs, pictures=pictures)) for name in PLOTS.names()]
+    return Report(
+        title=f"{first.settings.dataset.name}: {_count(len(arms), 'selection strategy', 'selection strategies')}",
+        about=f"{_count(len(runs), 'run')} of {first.task} with {first.settings.model.name} at "
+        f"{_count(len(sites), 'site')} ({', '.join(sites)})",
+        notices=list_notices(runs),
+        sections=tuple(
+            ReportSection(
+                name=name,
+                short=short,
+                title=title,
+                plots=tuple(plot for section, plot in plots if section == name),
+            )
+            for name, (short, title) in SECTIONS.items()
+        ),
+        conclusions=conclusions,
+        rounds=make_round_grid(tabulate_rounds(make_arms(runs))) if any(run.rounds for run in runs) else None,
+        runs=tuple(_make_line(arm, run) for arm, group in arms.items() for run in group),
+        provenance=read_provenance(runs),
+        gallery=make_gallery(runs, first=[line.arm for line in conclusions.lines]) if pictures else None,
+    )
+
+
+def list_notices(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return what a reader must know first: what is unfinished, unreadable or evaluated on a validation split."""
+    waiting = sum(run.status == "waiting" for run in runs)
+    unfinished = sum(run.status == "unfinished" for run in runs)
+    progress = [
+        f"{_count(count, 'run')} of {len(runs)} {'is' if count == 1 else 'are'} {what}."
+        for count, what in ((unfinished, "not finished"), (waiting, "waiting for labels"))
+        if count
+    ]
+    split = runs[0].settings.validation
+    evaluation = (
+        [f"Evaluated on a validation split ({split:.0%} of the training data); the test split is not used."]
+        if split
+        else []
+    )
+    left_out = runs.left_out if isinstance(runs, RunCollection) else ()
+    return (*progress, *evaluation, *left_out, *(problem for run in runs for problem in run.problems))
+
+
+def render_page(report: Report, *, live: str | None = None) -> str:
+    """Return the whole page; `live` is the version of a page that follows runs (see `server`)."""
+    scripts = [bundle_vega(), _read("report.js"), *([_read("live.js")] if live is not None else [])]
+    return _templates().get_template("page.html").render(
+        report=report,
+        policy=_make_policy(scripts, live=live is not None),
+        style=Markup(_read("report.css")),
+        body=Markup(render_body(report)),
+        charts=Markup(_escape_json(pack_charts(report))),
+        scripts=[Markup(script) for script in scripts],
+        live=live,
+    )  # fmt: skip
+
+
+def render_body(report: Report) -> str:
+    """Return the content of the page's `main` element, without the charts' data."""
+    return _templates().get_template("body.html").render(report=report)
+
+
+def pack_charts(report: Report) -> str:
+    """Return JSON: for each chart its title, a digest that changes with it, and its specification, compressed."""
+    return json.dumps(
+        {
+            plot.name: {"digest": plot.digest, "title": plot.title, "packed": _compress(plot.chart)}
+            for plot in report.charts
+        }
+    )
+
+
+@cache
+def bundle_vega() -> str:
+    """Return one script with Vega, Vega-Lite and Vega-Embed, which sets `vegaEmbed`."""
+    import vl_convert
+
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGALITE)
+    return f"(() => {{{bundle}}})();"
+
+
+def _show(name: str, runs: Sequence[Run], *, pictures: bool) -> ShownPlot:
+    plot = PLOTS.get(name)
+    about: dict[str, Any] = {"name": name, "title": plot.title, "reading": plot.reading}
+    try:
+        rows = read_plot_rows(plot, runs, pictures=pictures)
+    except FealError as error:
+        return ShownPlot(**about, reason=str(error))
+    if not rows:
+        return ShownPlot(**about, reason=_explain_missing(plot, runs, pictures=pictures))
+    drawing = plot.draw(rows)
+    if isinstance(drawing, Chart):
+        chart = json.dumps(drawing.to_spec(), separators=(",", ":"))
+        return ShownPlot(**about, chart=chart, note=drawing.note)
+    content = base64.b64encode(save_plot(drawing, "svg")).decode()
+    width = round(PIXELS_PER_INCH * drawing.get_figwidth())
+    return ShownPlot(**about, picture=f"data:image/svg+xml;base64,{content}", width=width)
+
+
+def _explain_missing(plot: type[Plot], runs: Sequence[Run], *, pictures: bool) -> str:
+    if shows_patients(plot) and not pictures and runs[0].task == "segmentation":
+        return "it shows patients' images; make the report with --pictures to include it."
+    return f"these runs do not contain what it needs: {plot.needs}."
+
+
+def _make_line(arm: str, run: Run) -> RunLine:
+    metric = primary_metric(run.task)
+    return RunLine(
+        arm=arm,
+        seed=run.settings.seed,
+        status=run.status,
+        done=len(run.rounds),
+        rounds=1 if run.settings.strategy.name == "full" else run.settings.rounds,
+        last=_last_value(run, metric),
+        folder=str(run.path),
+    )
+
+
+def _last_value(run: Run, metric: str) -> float | None:
+    found = run.rounds[-1].metrics.get(metric) if run.rounds else None
+    return found.pooled if found else None
+
+
+def _count(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def _make_policy(scripts: list[str], *, live: bool) -> str:
+    """Return a policy that allows only the page's own scripts, by their hashes, and inline style; no network."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    connect = "'self'" if live else "'none'"
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {
+        "colour": arm_colour,
+        "number": _format_number,
+        "signed": lambda value: f"{value:+.3f}",
+        "whole": lambda value: "-" if math.isnan(value) else f"{value:.0f}",
+    }
+    return environment
+
+
+@cache
+def _read(name: str) -> str:
+    return (_TEMPLATES / name).read_text()
+
+
+def _compress(text: str) -> str:
+    """Return text as base64 of gzip: rows repeat so much that those of a long sweep shrink to a tenth."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _escape_json(text: str) -> str:
+    """Escape JSON so that no HTML parser can take it for markup."""
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _format_number(value: Any) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:.3f}"

@@ -1,0 +1,170 @@
+"""Terminal output that commands share: plain text, tables of a run, a progress bar."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from feal.rundir.records import EvidenceMeans, Round
+
+LINE_SECONDS = 30.0
+"""Seconds between lines of progress where the output is not a terminal."""
+
+
+def print_plain(console: Console, text: str, *, style: str | None = None) -> None:
+    """Print text without markup, highlighting or wrapping, so that paths can be copied."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def command_line(*words: object) -> str:
+    """Return a `feal` command to copy.
+
+    >>> command_line("resume", "my runs/first")
+    "feal resume 'my runs/first'"
+    """
+    return shlex.join(["feal", *map(str, words)])
+
+
+def format_number(value: float | None) -> str:
+    """Format a metric with three decimals, or as a dash if it is missing."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours.
+
+    >>> format_duration(45), format_duration(600), format_duration(9000)
+    ('45 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def print_validation(console: Console, validation: float | None) -> None:
+    """Print which samples the metrics are of, unless they are of the test split as usual."""
+    if validation is not None:
+        print_plain(
+            console,
+            f"Evaluated on a validation split ({validation:.0%} of the training data); "
+            "the test split is not used.\n",
+        )
+
+
+def make_round_table(record: Round, *, task: str, rounds: int) -> Table:
+    """Make the table of one round: labels, metrics and evidence, by site and over all sites."""
+    from feal.metrics.registry import title_of
+    from feal.rundir.records import EvidenceMeans
+
+    metrics = _shown_metrics(task, [record])
+    table = Table(title=f"Round {record.round} of {rounds}", title_justify="left", title_style="bold", box=None)
+    table.add_column("site")
+    for heading in ("labels", *map(title_of, metrics), "aleatoric", "epistemic", "zero evidence"):
+        table.add_column(heading, justify="right")
+    values = [record.metrics[metric] for metric in metrics]
+    for site in values[0].sites:
+        numbers = [format_number(value.sites.get(site)) for value in values]
+        evidence = _format_evidence(record.diagnostics.sites.get(site, EvidenceMeans()))
+        table.add_row(site, str(record.labels.get(site, 0)), *numbers, *evidence)
+    table.add_row(
+        "total, mean",
+        str(sum(record.labels.values())),
+        *(format_number(value.mean) for value in values),
+        *_format_evidence(record.diagnostics),
+        style="bold",
+    )
+    table.add_row("pooled", "", *(format_number(value.pooled) for value in values), end_section=True)
+    return table
+
+
+def make_curve_table(rounds: Sequence[Round], *, task: str) -> Table:
+    """Make the table of all rounds: labels, and each metric as mean over sites and pooled."""
+    from feal.metrics.registry import title_of
+
+    metrics = _shown_metrics(task, rounds)
+    table = Table(box=None, header_style="bold")
+    columns = [heading for metric in metrics for heading in (f"{title_of(metric)} (mean)", "(pooled)")]
+    for heading in ("round", "labels", *columns):
+        table.add_column(heading, justify="right")
+    for record in rounds:
+        values = [record.metrics.get(metric) for metric in metrics]
+        overall = [
+            number for value in values for number in ((value.mean, value.pooled) if value else (None, None))
+        ]
+        table.add_row(str(record.round), str(sum(record.labels.values())), *map(format_number, overall))
+    return table
+
+
+def _shown_metrics(task: str, records: Sequence[Round]) -> list[str]:
+    """List the task's metrics for tables that any of the records has."""
+    from feal.metrics import table_metrics
+
+    return table_metrics(task, dict.fromkeys(name for record in records for name in record.metrics))
+
+
+def _format_evidence(means: EvidenceMeans) -> tuple[str, str, str]:
+    share = "-" if means.zero_evidence is None else f"{100 * means.zero_evidence:.0f} %"
+    return format_number(means.aleatoric), format_number(means.epistemic), share
+
+
+class ProgressBar:
+    """A bar on a terminal, a line now and then elsewhere; prints a message if it is interrupted."""
+
+    def __init__(self, console: Console, *, interrupted: str, window: float = 120) -> None:
+        """Prepare the bar.
+
+        Args:
+            console: where to draw it.
+            interrupted: the message after Ctrl-C.
+            window: seconds of the past that the remaining time is estimated from.
+        """
+        self.console = console
+        self._interrupted = interrupted
+        self._last_line = time.monotonic()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            TextColumn("{task.fields[note]}", style="dim"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            speed_estimate_period=window,
+        )
+        self._task = self._progress.add_task("", total=None, note="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+        if isinstance(error, KeyboardInterrupt):
+            print_plain(self.console, self._interrupted)
+
+    def update(self, activity: str, done: float, total: int, *, note: str = "") -> None:
+        """Show how much of an activity is done; the note stands beside the bar on a terminal."""
+        if self._progress.tasks[self._task].description != activity:
+            self._progress.reset(self._task, description=activity)
+        self._progress.update(self._task, completed=done, total=total, note=note)
+        if not self.console.is_terminal and time.monotonic() - self._last_line >= LINE_SECONDS:
+            self.print_line(f"{activity}: {int(done)} of {total}")
+
+    def print_line(self, text: str, *, is_last: bool = False) -> None:
+        """Print a line, with the remaining time unless it is the last."""
+        self._last_line = time.monotonic()
+        left = self._progress.tasks[self._task].time_remaining
+        remaining = f", about {format_duration(left)} left" if left and not is_last else ""
+        print_plain(self.console, text + remaining)

@@ -1,0 +1,193 @@
+"""Resolve a preset and overrides to settings whose every name exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from feal.config.components import complete, has_parameter, known_parameters
+from feal.config.overrides import build, spell_out
+from feal.config.presets import ABOUT, read_preset
+from feal.data.locate import find_dataset, is_dataset_name, unknown_dataset_error
+from feal.errors import FealError
+from feal.federation.transport import TRANSPORTS
+from feal.fileio import absolute_path
+from feal.metrics import find_metrics
+from feal.models import MODELS, check_weights_source, find_model, list_models
+from feal.models.pretrained import IMAGENET, NONE
+from feal.plugins import qualify_name
+from feal.selection import Role, Strategy, build_strategy, find_strategy
+from feal.settings import OPERATIONAL, Component, Settings, Training, Transforms, flatten, is_operational
+
+OVERRIDES = "the overrides"
+FULL_SUPERVISION = {"rounds": 1, "budget": "all", "max_labelled_fraction": 1.0, "initial_labels": "random"}
+"""Settings of a run in which every sample is labelled at once."""
+
+
+def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Return the settings of a preset (a name or a YAML file) with overrides, nested or by dotted names.
+
+    Raises:
+        FealError: an unknown preset, key or name (with the nearest spelling), a wrong type or range.
+
+    Example:
+        >>> load("demo", {"seed": 1, "training.lr": 1e-3, "strategy.tau": 0.9}).strategy.params["tau"]
+        0.9
+    """
+    base, changes = _spell_out(preset, overrides or {})
+    # Checked alone first, so that a mistake in the file is not blamed on the command line.
+    build(complete(base, {}), source=f"preset {preset}")
+    settings = _check(build(complete(base, changes), source=OVERRIDES))
+    if settings.weights_digest is not None:
+        raise FealError("weights_digest is recorded when a run starts: leave it out.")
+    weights = settings.weights
+    if weights not in (NONE, IMAGENET):
+        weights = str(absolute_path(weights, setting="weights="))
+    check_weights_source(settings.model.name, weights)
+    _check_trainable(settings.model.name, weights, settings.training, settings.transforms)
+    strategy = build_strategy(settings.strategy)
+    _check_roles(strategy, settings.strategy.name)
+    scope = settings.class_count_scope or strategy.default_class_count_scope
+    settled = settings.model_copy(update={"weights": weights, "class_count_scope": scope})
+    return settled.model_copy(update=FULL_SUPERVISION) if strategy.is_full_supervision else settled
+
+
+def applicable(preset: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides without parameters that the component they would apply to does not have.
+
+    Raises:
+        FealError: an unknown preset, key or name.
+
+    >>> applicable("demo", {"strategy": "random", "strategy.tau": 0.9, "seed": 1})
+    {'strategy': 'random', 'seed': 1}
+    """
+    base, changes = _spell_out(preset, overrides)
+    lacking = {key for key in changes if not has_parameter(base, changes, key)}
+    return {key: value for key, value in overrides.items() if key not in lacking}
+
+
+def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Return a run's settings with other operational ones, by dotted names.
+
+    Raises:
+        FealError: a setting that decides what the run computes, an unknown one, a wrong type or range.
+
+    Example:
+        >>> revise(load("demo"), {"rounds": 9}).rounds
+        9
+    """
+    changed = spell_out(changes, source=OVERRIDES, parameters=known_parameters())
+    new = build(complete(flatten(settings.dump()), changed), source=OVERRIDES)
+    for key in changed:
+        if not is_operational(key):
+            allowed = ", ".join(OPERATIONAL)
+            raise FealError(
+                f"A run's {key.removesuffix('.name')} cannot change on resume, only {allowed} can: "
+                "start a new run for that."
+            )
+    if find_strategy(new.strategy.name).is_full_supervision and new.rounds > 1:
+        raise FealError(f"A run of strategy {new.strategy.name} has one round: start a new run for another.")
+    return _check(new)
+
+
+def _spell_out(preset: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of a preset and the overrides, by dotted names."""
+    content = {key: value for key, value in read_preset(preset).items() if key != ABOUT}
+    return (
+        spell_out(content, source=f"preset {preset}", parameters=known_parameters()),
+        spell_out(overrides, source=OVERRIDES, parameters=known_parameters()),
+    )
+
+
+def _check(settings: Settings) -> Settings:
+    """Check what this machine must have; return the settings with absolute paths, for a resume elsewhere."""
+    _check_transport(settings.transport.name, settings.round_timeout)
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
+    metrics = tuple(qualify_name(name) for name in settings.metrics)
+    find_metrics(find_model(settings.model.name).task, metrics)
+    data = None if settings.data is None else str(absolute_path(settings.data, setting="data="))
+    has_data = TRANSPORTS.get(settings.transport.name).data_here
+    return settings.model_copy(
+        update={
+            "dataset": _resolve_dataset(settings.dataset, settings.data, has_data=has_data),
+            "data": data,
+            "metrics": metrics,
+            "transport": _resolve_path(settings.transport, "transport.coordinator"),
+        }
+    )
+
+
+def _check_transport(name: str, round_timeout: float | None) -> None:
+    if round_timeout is not None and not TRANSPORTS.get(name).has_timeout:
+        others = " or ".join(other for other in TRANSPORTS.names() if TRANSPORTS.get(other).has_timeout)
+        raise FealError(
+            f"transport={name} cannot stop a site that takes too long, so it takes no round_timeout: "
+            f"use transport={others}, or set round_timeout=null."
+        )
+
+
+def _resolve_dataset(dataset: Component, data: str | None, *, has_data: bool) -> Component:
+    """Return the data set with absolute paths; where this machine has the data, it must exist."""
+    name = dataset.name
+    is_known = find_dataset(name).is_generated or is_dataset_name(name, data=data)
+    if has_data and not is_known and not _is_folder(name):
+        raise unknown_dataset_error(name)
+    if not is_known and _is_folder(name):
+        dataset = dataset.model_copy(update={"name": str(Path(name).resolve())})
+    return _resolve_path(dataset, "dataset.source")
+
+
+def _resolve_path(component: Component, key: str) -> Component:
+    """Return the component with an absolute path as the parameter of that dotted name."""
+    name = key.partition(".")[2]
+    path = component.params.get(name)
+    if path is None:
+        return component
+    return component.model_copy(update={name: str(absolute_path(path, setting=f"{key}="))})
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _check_trainable(name: str, weights: str, training: Training, transforms: Transforms) -> None:
+    """Refuse a part of the network that cannot be trained alone, and settings that would have no effect then."""
+    trainable = training.trainable
+    if trainable == "all":
+        if training.views != Training().views:
+            raise FealError("training.views are for training.trainable=tail or head: leave them out.")
+        return
+    network = find_model(name)
+    if trainable not in network.trainable_parts:
+        parts = " or ".join(("all", *network.trainable_parts))
+        others = ", ".join(
+            other for other in list_models(network.task) if trainable in MODELS.get(other).trainable_parts
+        )
+        raise FealError(
+            f"{name} has no {trainable} that can be trained alone: set training.trainable to {parts}"
+            f"{f', or take {others}' if others else ''}."
+        )
+    if weights == NONE:
+        raise FealError(
+            f"training.trainable={trainable} freezes weights that were never trained: "
+            "set weights=imagenet or give a file of weights."
+        )
+    if transforms.model_copy(update={"normalise": "none"}) != Transforms():
+        raise FealError(
+            f"training.trainable={trainable} trains on training.views of each image, not on transforms: "
+            "leave all of them but transforms.normalise out, or set training.trainable=all."
+        )
+
+
+def _check_roles(strategy: Strategy, name: str) -> None:
+    unknown = strategy.required_roles() - set(get_args(Role))
+    if unknown:
+        roles = ", ".join(get_args(Role))
+        raise FealError(f"Strategy {name} needs the models {', '.join(sorted(unknown))}: there are {roles}.")

@@ -1,0 +1,189 @@
+"""Fit images of any size to the size of a data set, and map results back to the original size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from feal.settings import Positive
+
+FitShape = Literal["resize", "letterbox", "centre", "canvas"]
+Window = tuple[slice, slice]
+"""The rows and columns of a part of an image."""
+
+_POWER = 6
+"""The exponent of the mean in colour constancy, as in FLamby."""
+
+
+class Fitting(BaseModel):
+    """How images are fitted to a data set's size; stored in its manifest and in models trained on it.
+
+    Below, `original` is the image before and `image` the one after fitting.
+
+    >>> Fitting(shape="letterbox").fit_image(np.full((2, 4), 7, dtype=np.uint8), 4, 4)[:, 0].tolist()
+    [0, 7, 7, 0]
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    shape: FitShape = "resize"
+    """resize: stretch to the size. letterbox: fit the long side, on black. centre: fit the short side and crop the
+    rest. canvas: keep the scale, on black; an image larger than the canvas is shrunk to it."""
+    canvas: Positive | None = None
+    """For the shape `canvas`: the side in original pixels that fills the image."""
+    clip: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The quantile of pixel values that becomes white in 16 bits; see `clip_quantile`."""
+    colour: Literal["constant"] | None = None
+    """Colour constancy, after the short side is resized; see `apply_colour_constancy`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.shape == "canvas") != (self.canvas is not None):
+            raise ValueError("`canvas` is required for the shape canvas and not allowed for any other")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        options = self.model_dump(exclude={"shape"})
+        return ", ".join([self.shape, *(f"{name} {value}" for name, value in options.items())])
+
+    def fit_image(self, original: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+        """Fit an original [H, W] or [H, W, C] to a size, keeping its type (uint16 if it is clipped)."""
+        values = original if self.clip is None else clip_quantile(original, self.clip)
+        if self.colour == "constant" and values.ndim == 3:
+            values = apply_colour_constancy(_resize_short_side(values, min(height, width)))
+        return self._fit(values, height, width, nearest=False)
+
+    def fit_mask(self, classes: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+        """Fit the mask [H, W] of an original to a size."""
+        return self._fit(classes, height, width, nearest=True)
+
+    def restore(
+        self, values: NDArray[Any], height: int, width: int, *, nearest: bool, unseen: float = 0
+    ) -> NDArray[Any]:
+        """Map values [h, w] of an image back to the original size [H, W]; `unseen` where it was cropped."""
+        place = self._place((height, width), values.shape)
+        whole = np.full((place.height, place.width), unseen, dtype=values.dtype)
+        whole[place.shown(values.shape)] = values[place.on(values.shape)]
+        return resize(whole, height, width, nearest=nearest)
+
+    def window(self, height: int, width: int, onto: tuple[int, int]) -> Window:
+        """Return the part of an image of size `onto` that shows its original of size [H, W]."""
+        return self._place((height, width), onto).on(onto)
+
+    def _fit(self, array: NDArray[Any], height: int, width: int, *, nearest: bool) -> NDArray[Any]:
+        place = self._place(array.shape[:2], (height, width))
+        small = resize(array, place.height, place.width, nearest=nearest)
+        if small.shape[:2] == (height, width):
+            return small
+        image = np.zeros((height, width, *array.shape[2:]), dtype=array.dtype)
+        image[place.on((height, width))] = small[place.shown((height, width))]
+        return image
+
+    def _place(self, size: tuple[int, ...], onto: tuple[int, ...]) -> _Place:
+        (high, wide), (height, width) = size, onto
+        if self.shape == "resize":
+            return _Place(0, 0, height, width)
+        fits = [height / high, width / wide]
+        scale = max(fits) if self.shape == "centre" else min(fits)
+        if self.canvas is not None:
+            scale = min(scale, min(height, width) / self.canvas)
+        high, wide = (max(1, round(side * scale)) for side in (high, wide))
+        if self.shape == "centre":
+            high, wide = max(high, height), max(wide, width)
+        return _Place(_centre(height, high), _centre(width, wide), high, wide)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The position of the scaled original on the image, in image pixels; parts beyond the edges are cropped."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def on(self, image: tuple[int, ...]) -> Window:
+        """Return the part of the image [h, w] that shows the original."""
+        return _clip(self.top, self.height, image[0]), _clip(self.left, self.width, image[1])
+
+    def shown(self, image: tuple[int, ...]) -> Window:
+        """Return the part of the scaled original that the image [h, w] shows."""
+        rows, columns = self.on(image)
+        return _shift(rows, -self.top), _shift(columns, -self.left)
+
+
+def resize(array: NDArray[Any], height: int, width: int, *, nearest: bool) -> NDArray[Any]:
+    """Resize [H, W] or [H, W, C] and keep its type: bilinear with antialiasing, or nearest for masks.
+
+    >>> resize(np.array([[0, 100]], dtype=np.uint8), 1, 4, nearest=True)
+    array([[  0,   0, 100, 100]], dtype=uint8)
+    """
+    if array.shape[:2] == (height, width):
+        return array
+    if array.ndim == 3:
+        planes = [resize(array[..., c], height, width, nearest=nearest) for c in range(array.shape[2])]
+        return np.stack(planes, axis=2)
+    how = Image.Resampling.NEAREST if nearest else Image.Resampling.BILINEAR
+    kept = array if array.dtype in (np.uint8, np.float32) else array.astype(np.float32)
+    small = np.asarray(Image.fromarray(np.ascontiguousarray(kept)).resize((width, height), how))
+    return (small if array.dtype.kind == "f" else small.round()).astype(array.dtype)
+
+
+def clip_quantile(image: NDArray[Any], share: float) -> NDArray[np.uint16]:
+    """Stretch a slice [H, W] from its smallest value to its quantile `share` over 16 bits; above is white.
+
+    The quantile is the value at index floor(share n) of the n sorted pixels, as in the paper's code.
+
+    >>> clip_quantile(np.array([[0.0, 5.0, 10.0]]), 0.99)
+    array([[    0, 32768, 65535]], dtype=uint16)
+    """
+    values = image.astype(np.float64)
+    place = int(values.size * share)
+    low, high = values.min(), np.partition(values, place, axis=None)[place]
+    if high <= low:
+        return np.zeros(image.shape, dtype=np.uint16)
+    stretched: NDArray[np.float64] = (values.clip(low, high) - low) / (high - low) * 65535
+    return stretched.round().astype(np.uint16)
+
+
+def apply_colour_constancy(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Correct the colours of an image [H, W, 3] to white light by the shades-of-grey method.
+
+    Each channel c is multiplied by |e| / (sqrt(3) e_c), where e_c = (mean of x_c^6)^(1/6) and |e| is the norm of
+    e; values above 255 become 255.
+    """
+    values = image.astype(np.float64)
+    light = (values**_POWER).mean(axis=(0, 1)) ** (1 / _POWER)
+    # An all-black channel stays black.
+    gain = np.linalg.norm(light) / (np.sqrt(3) * np.where(light > 0, light, 1))
+    white: NDArray[np.float64] = np.minimum(values * gain, 255)
+    return white.astype(np.uint8)
+
+
+def _resize_short_side(image: NDArray[Any], size: int) -> NDArray[Any]:
+    """Resize the short side to `size`; the long side is rounded down, as in FLamby."""
+    height, width = image.shape[:2]
+    scale = size / min(height, width)
+    return resize(image, max(size, int(height * scale)), max(size, int(width * scale)), nearest=False)
+
+
+def _centre(image: int, original: int) -> int:
+    """Return the offset that centres the original on the image; an odd pixel is left or cropped at the end."""
+    return (image - original) // 2 if original <= image else -((original - image) // 2)
+
+
+def _clip(start: int, length: int, image: int) -> slice:
+    return slice(max(0, start), min(image, start + length))
+
+
+def _shift(part: slice, by: int) -> slice:
+    return slice(part.start + by, part.stop + by)

@@ -1,1 +1,0 @@
-"""Hospitals on their own machines: Flower's servers as the coordinator and the sites run them."""

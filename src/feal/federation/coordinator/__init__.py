@@ -1,0 +1,1 @@
+"""Drive a run: rounds, communication rounds, aggregation."""

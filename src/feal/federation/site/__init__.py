@@ -1,0 +1,1 @@
+"""Answer the coordinator's messages at one site."""

@@ -1,0 +1,255 @@
+"""Cache a frozen trunk's outputs on disk, for a few fixed views of every image of a site."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.backends import cpu
+from torch.nn import functional as F
+
+from feal.data import PreparedSet, PreparedSite
+from feal.data.arrays import ArrayWriter, StoredArray, count_rows
+from feal.data.prepared import IMAGES
+from feal.data.samples import Rows
+from feal.data.verify import check_files, compute_checksum
+from feal.errors import FealError
+from feal.fileio import exclusive_lock, read_json, rename_durably, try_lock, user_cache, write_error, write_json
+from feal.models import Network, build_initial_model
+from feal.plugins import short_name
+from feal.settings import Component, Settings, Trainable
+
+MAX_VIEWS = 8
+MARGIN = 1 / 16
+"""Share of the image that an enlarged view leaves out on every side."""
+BATCH = 64
+FORMAT = 1
+TYPE = "float32"
+
+ReadImages = Callable[[Rows], torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrunkSpec:
+    """What determines a frozen trunk's outputs besides the images."""
+
+    model: Component
+    weights: str
+    weights_digest: str | None
+    part: Trainable
+    """The part of the network that is trained; the trunk is the rest."""
+    views: int
+    normalise: str
+    threads: int
+    device: torch.device
+
+    @classmethod
+    def from_settings(cls, settings: Settings, *, device: torch.device) -> TrunkSpec:
+        """Read the trunk from a run's settings."""
+        return cls(
+            model=settings.model,
+            weights=settings.weights,
+            weights_digest=settings.weights_digest,
+            part=settings.training.trainable,
+            views=settings.training.views,
+            normalise=settings.transforms.normalise,
+            threads=settings.threads,
+            device=device,
+        )
+
+
+def view_images(images: torch.Tensor, view: int) -> torch.Tensor:
+    """Return a view: 0 is unchanged, 1 to 3 are flipped, 4 to 7 are these four of the middle 7/8, enlarged.
+
+    Shapes: images and result [B, channels, H, W], in the same memory format.
+
+    Raises:
+        ValueError: there is no such view.
+
+    >>> view_images(torch.arange(4.0).reshape(1, 1, 2, 2), 1)
+    tensor([[[[1., 0.],
+              [3., 2.]]]])
+    """
+    if not 0 <= view < MAX_VIEWS:
+        raise ValueError(f"views are numbered from 0 to {MAX_VIEWS - 1}, not {view}")
+    flipped = [axis for bit, axis in ((1, 3), (2, 2)) if view & bit]
+    enlarged = _enlarge(images) if view & 4 else images
+    return enlarged.flip(flipped) if flipped else enlarged
+
+
+def view_mask(mask: torch.Tensor, view: int) -> torch.Tensor:
+    """Return a mask [H, W] of classes in the view of its image."""
+    whole = mask[None, None]
+    enlarged = _enlarge(whole, smooth=False) if view & 4 else whole
+    return view_images(enlarged, view & 3)[0, 0]
+
+
+def _enlarge(images: torch.Tensor, *, smooth: bool = True) -> torch.Tensor:
+    height, width = images.shape[2:]
+    top, left = round(height * MARGIN), round(width * MARGIN)
+    middle = images[:, :, top : height - top, left : width - left]
+    if smooth:
+        return F.interpolate(middle, size=(height, width), mode="bilinear", align_corners=False)
+    return F.interpolate(middle.to(torch.uint8), size=(height, width), mode="nearest-exact").to(images.dtype)
+
+
+def open_features(data: PreparedSet, site: PreparedSite, spec: TrunkSpec, *, read: ReadImages) -> StoredArray:
+    """Open the trunk's outputs [samples * views, ...] for every row of a site; compute them if they are missing.
+
+    Args:
+        data: the prepared set of the site.
+        site: the site.
+        spec: the trunk.
+        read: returns images [b, channels, height, width] by row, on the device, as networks take them.
+
+    Raises:
+        FealError: the weights are not available or not those that the run started with, the images are not those
+            that were prepared, or the outputs cannot be written.
+    """
+    path = _locate(data.root, f"{_name(data, site, spec)}.npy")
+    if not _is_complete(path):
+        with exclusive_lock(_lock(path)):
+            if not _is_complete(path):
+                # The name stands for the images as prepared: outputs of damaged ones would outlive their repair.
+                check_files(data, site.name, only=IMAGES)
+                _compute(path, site, spec, _build_trunk(data, spec), read, origin=_origin(data))
+                _remove_outdated(path, data)
+    return StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))
+
+
+def _name(data: PreparedSet, site: PreparedSite, spec: TrunkSpec) -> str:
+    """Return a name that differs where the outputs would differ in any bit."""
+    assert spec.weights_digest is not None
+    decisive = [FORMAT, data.digest, site.name, spec.model.model_dump(), spec.weights_digest, spec.views]
+    decisive += [spec.normalise, spec.device.type, spec.threads, torch.__version__]
+    decisive += [version("monai"), cpu.get_cpu_capability()]
+    digest = hashlib.blake2b(json.dumps(decisive).encode(), digest_size=8).hexdigest()
+    return f"{site.name}-{short_name(spec.model.name)}-{spec.part}-{digest}"
+
+
+def _locate(root: Path, name: str) -> Path:
+    beside = root.resolve().with_name(f"{root.resolve().name}-trunks")
+    own = os.access(beside if beside.exists() else beside.parent, os.W_OK) or _is_complete(beside / name)
+    return (beside if own else user_cache() / "trunks") / name
+
+
+def _facts(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _is_complete(path: Path) -> bool:
+    """Return whether the outputs are there as they were written: damaged ones are computed again."""
+    try:
+        found, facts = path.stat(), json.loads(_facts(path).read_text())
+        return bool(_checksum(path, found.st_mtime_ns, found.st_size) == facts["sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+@lru_cache(maxsize=64)
+def _checksum(path: Path, changed: int, size: int) -> str:
+    """Compute a checksum once per process and file: hundreds of megabytes are too many for every message."""
+    del changed, size
+    return compute_checksum(path)
+
+
+def _build_trunk(data: PreparedSet, spec: TrunkSpec) -> Network:
+    network = build_initial_model(
+        spec.model.name,
+        params=spec.model.params,
+        weights=spec.weights,
+        weights_digest=spec.weights_digest,
+        frozen=True,
+        task=data.task,
+        classes=len(data.classes),
+        channels=data.channels,
+        height=data.height,
+        width=data.width,
+    )
+    return network.to(spec.device).eval()
+
+
+@torch.no_grad()
+def _compute(
+    path: Path,
+    site: PreparedSite,
+    spec: TrunkSpec,
+    trunk: Network,
+    read: ReadImages,
+    *,
+    origin: Mapping[str, str],
+) -> None:
+    views = range(spec.views)
+    temporary = _partial(path)
+    row = tuple(trunk.run_trunk(read(np.arange(1)), part=spec.part).shape[1:])
+    batches = np.split(np.arange(len(site)), range(BATCH, len(site), BATCH))
+    try:
+        done = _count_batches(temporary, row=row, size=BATCH * len(views))
+        with ArrayWriter(temporary, row=row, dtype=TYPE, keep=done * BATCH * len(views)) as writer:
+            for rows in batches[done:]:
+                images = read(rows)
+                outputs = [trunk.run_trunk(view_images(images, view), part=spec.part) for view in views]
+                writer.append(torch.stack(outputs, dim=1).flatten(0, 1).cpu().numpy())
+                writer.sync()
+        facts = {"shape": [writer.rows, *row], "sha256": compute_checksum(temporary), **origin}
+        rename_durably(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise write_error(path, error) from error
+    write_json(_facts(path), facts)
+
+
+def _origin(data: PreparedSet) -> dict[str, str]:
+    """Return which images the outputs are of: the prepared folder, and its digest."""
+    return {"root": str(data.root.resolve()), "data": data.digest}
+
+
+def _remove_outdated(path: Path, data: PreparedSet) -> None:
+    """Remove outputs of the same site, network and part for images that this folder no longer holds.
+
+    Others differ in a setting or a version, and another run may read them. Files in use by another process stay.
+    """
+    beginning = path.stem.rpartition("-")[0]
+    for facts in sorted(path.parent.glob(f"{beginning}-*.json")):
+        old = facts.with_suffix(".npy")
+        if facts.stem.rpartition("-")[0] != beginning or not _is_outdated(facts, data):
+            continue
+        # A file that cannot be removed is no reason to end a run.
+        with suppress(FealError, OSError), try_lock(_lock(old)) as free:
+            # The facts first: without them the array is ignored, whenever this is interrupted.
+            for leftover in (facts, old, _partial(old)) if free else ():
+                leftover.unlink(missing_ok=True)
+
+
+def _is_outdated(facts: Path, data: PreparedSet) -> bool:
+    try:
+        content = json.loads(facts.read_text())
+        now = _origin(data)
+        return bool(content["root"] == now["root"] and content["data"] != now["data"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _lock(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
+
+
+def _count_batches(temporary: Path, *, row: tuple[int, ...], size: int) -> int:
+    """Return how many complete batches of `size` rows an interrupted computation left.
+
+    Each batch is synced to disk before the next is written, so only the last may be incomplete after a power cut.
+    """
+    return max(count_rows(temporary, row=row, dtype=TYPE) // size - 1, 0)

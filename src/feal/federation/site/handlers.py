@@ -1,0 +1,318 @@
+"""Do the work of messages at a site: train, close a round, collect labels. Nothing here is committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from feal.annotation import ANNOTATORS, Answer, PredictMasks, Query, to_label
+from feal.data import PreparedSet, open_labels
+from feal.evidential import build_loss
+from feal.federation import protocol as messages
+from feal.federation.site.evaluation import SampleOutputs, evaluate
+from feal.federation.site.feature_cache import TrunkSpec
+from feal.federation.site.inputs import CachedFeatures, Images, Inputs, LabelledSamples, open_cached_features
+from feal.federation.site.models import LazyModels, SiteModels
+from feal.federation.site.query import Pool, allowance, compute_maps, make_queries, select, select_first
+from feal.federation.site.training import Trainer
+from feal.metrics import Statistics
+from feal.models import Network, resolve_device
+from feal.rng import Address
+from feal.rundir.artifacts import write_pool_outputs, write_selection, write_test_outputs
+from feal.rundir.layout import SiteDirectory
+from feal.rundir.site_store import RoundModels, SiteState, Store
+from feal.selection import PREVIOUS_ROLES, Selection, SelectionContext, build_strategy
+from feal.settings import Settings
+from feal.tensors import hash_tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandlerResult:
+    """The work of one message, to be committed as a whole."""
+
+    reply: messages.Reply
+    state: SiteState
+    queries: Sequence[Query] = ()
+    answers: Sequence[Answer] = ()
+
+
+class MessageHandler:
+    """Handle the messages of one run at one site."""
+
+    def __init__(self, directory: SiteDirectory, *, data: PreparedSet, store: Store, settings: Settings) -> None:
+        self._directory = directory
+        self._data = data
+        self._store = store
+        self._settings = settings
+        self._device = resolve_device(settings.device)
+        self._site = data.site(directory.name, validation=settings.validation)
+        self._strategy = build_strategy(settings.strategy)
+        self._annotator = ANNOTATORS.get(settings.annotator.name)(self._site, folder=directory.path)
+        self._models = SiteModels(
+            directory, data, model=settings.model, part=settings.training.trainable, device=self._device
+        )
+        self._images = Images(self._site, settings.transforms, device=self._device)
+        self._features: CachedFeatures | None = None
+        self._seconds: dict[str, float] = {}
+        self._trainer: tuple[object, Trainer, SelectionContext] | None = None
+
+    def handle(self, request: messages.Request, state: SiteState) -> HandlerResult:
+        """Do what a request asks."""
+        self._seconds = {}
+        if request.weights is not None and self._settings.training.trainable != "all":
+            with self._timed("cache"):
+                spec = TrunkSpec.from_settings(self._settings, device=self._device)
+                self._features = open_cached_features(self._data, self._site, spec, images=self._images)
+        if isinstance(request, messages.Train):
+            return self._train(request, state)
+        if isinstance(request, messages.CloseRound):
+            return self._close_round(request, state) if request.round else self._start(request, state)
+        assert isinstance(request, messages.Labels)
+        answers, rejected = self._poll([])
+        reply = messages.LabelsReply(key=request.key, site=self._site.name, refused=rejected)
+        return HandlerResult(reply=reply, state=state, answers=answers)
+
+    def _train(self, request: messages.Train, state: SiteState) -> HandlerResult:
+        assert request.weights is not None
+        network = self._models.build("global", request.weights)
+        trainer, context = self._open_trainer(request.class_counts)
+        statistics = self._evaluate(network, context) if request.evaluate else None
+        reply = messages.TrainReply(
+            key=request.key,
+            site=self._site.name,
+            labelled=len(trainer.samples),
+            class_counts=context.site_counts.long().tolist() if self._settings.share_class_counts else None,
+            statistics=statistics,
+            seconds=self._seconds,
+        )
+        if not len(trainer.samples):
+            return HandlerResult(reply=reply, state=state)
+        same_round = state.optimizer is not None and state.optimizer_round == request.round
+        with self._timed("train"):
+            result = trainer.train(
+                network,
+                step=request.step,
+                epochs=self._settings.training.local_epochs,
+                order=self._address("order", request).generator(),
+                augment=self._address("transforms", request).generator(),
+                moments=self._models.read(state.optimizer) if state.optimizer and same_round else None,
+            )
+        return HandlerResult(
+            reply=reply.model_copy(
+                update={"weights": result.weights, "loss": result.loss, "seconds": self._seconds}
+            ),
+            state=replace(
+                state,
+                local=self._models.write(f"local-{request.key}", result.weights),
+                optimizer=self._models.write(f"optimizer-{request.key}", result.moments),
+                optimizer_round=request.round,
+            ),
+        )
+
+    def _start(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
+        """Query the first labels: uniform at random, or those that came with the data."""
+        if request.weights is not None:
+            state = replace(state, initial=self._models.write(f"initial-{request.key}", request.weights))
+        ids = self._site.ids("train")
+        if self._settings.initial_labels == "dataset":
+            known = ids[self._site.is_initial("train")].tolist()
+            selection = Selection(ids=known, parts={"score": torch.zeros(len(known), dtype=torch.float64)})
+            labels = open_labels(self._site).of(known).numpy()
+            answers = [
+                Answer(sample=sample, label=to_label(label), by="given")
+                for sample, label in zip(known, labels, strict=True)
+            ]
+            write_selection(self._directory, 1, selection.ids, selection.parts)
+            queries = make_queries(selection, round_=1, model="")
+            reply = messages.CloseRoundReply(key=request.key, site=self._site.name)
+            return HandlerResult(reply=reply, state=state, queries=queries, answers=answers)
+        context = self._make_context(request.class_counts)
+        address = self._address("first labels", request)
+        selection = select_first(ids.tolist(), context, budget=self._allowance(asked=0), address=address)
+        return self._query(request, state, selection)
+
+    def _close_round(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
+        """Evaluate the round's model, and query the samples that the strategy selects."""
+        assert request.weights is not None
+        _, context = self._open_trainer(request.class_counts)
+        models = self._models.for_selection(
+            state,
+            round_=request.round,
+            weights=request.weights,
+            trainer=lambda: self._open_trainer(request.class_counts)[0],
+            batch_size=self._settings.selection.batch_size,
+            address=self._address("", request),
+        )
+        outputs = SampleOutputs()
+        statistics = self._evaluate(models["global"], context, outputs=outputs)
+        if statistics is not None and self._settings.diagnostics:
+            rows = torch.as_tensor(self._site.rows(self._site.ids("test")))
+            write_test_outputs(self._directory, request.round, {"rows": rows, **outputs.columns()})
+        selection = self._select(request, context, models)
+        looks_back = bool(PREVIOUS_ROLES & self._strategy.required_roles())
+        previous: Literal["own", "initial"] = "own" if state.before(request.round) else "initial"
+        reply = messages.CloseRoundReply(
+            key=request.key,
+            site=self._site.name,
+            statistics=statistics,
+            local_model="own" if state.local is not None else "global",
+            previous_model=previous if looks_back and request.ask else "none",
+            rejected=selection.counts.get("rejected", 0),
+            filled=selection.counts.get("filled", 0),
+        )
+        if looks_back:
+            global_ = self._models.write(f"global-{request.key}", request.weights)
+            state = state.with_closed(RoundModels(request.round, global_, state.local or global_))
+        predict = partial(self._predict_masks, models["global"]) if context.task == "segmentation" else None
+        return self._query(request, state, selection, reply=reply, predict=predict)
+
+    def _query(
+        self,
+        request: messages.CloseRound,
+        state: SiteState,
+        selection: Selection,
+        *,
+        reply: messages.CloseRoundReply | None = None,
+        predict: PredictMasks | None = None,
+    ) -> HandlerResult:
+        """Pass the selection to the annotator, and collect the answers to it and to earlier queries."""
+        model = hash_tensors(request.weights) if request.weights is not None and request.round else ""
+        queries = make_queries(selection, round_=request.round + 1, model=model)
+        if request.ask:
+            write_selection(self._directory, request.round + 1, selection.ids, selection.parts)
+            with self._timed("ask"):
+                self._annotator.ask(queries, predict_masks=predict)
+        answers, rejected = self._poll(queries)
+        reply = reply or messages.CloseRoundReply(key=request.key, site=self._site.name)
+        reply = reply.model_copy(update={"refused": rejected, "seconds": self._seconds})
+        return HandlerResult(reply=reply, state=state, queries=queries, answers=answers)
+
+    def _poll(self, queries: Sequence[Query]) -> tuple[list[Answer], int]:
+        """Return the answers that are new, and the number of rejected ones."""
+        pending = [*self._store.pending(), *(query.sample for query in queries)]
+        gathered = self._annotator.poll(pending=pending, answered=self._store.answered())
+        return self._store.find_new(gathered.answers), len(gathered.rejections)
+
+    def _select(self, request: messages.CloseRound, context: SelectionContext, models: LazyModels) -> Selection:
+        """Have the strategy select samples, and keep the models' outputs for the pool for later analysis."""
+        queried = self._store.queried()
+        pool = Pool(
+            ids=[sample for sample in self._site.ids("train").tolist() if sample not in queried],
+            labelled=self._store.labelled(),
+            read=self._read,
+            networks=models,
+            scratch=self._directory.scratch,
+            device=self._device,
+            batch_size=self._settings.selection.batch_size,
+        )
+        with self._timed("select"):
+            selected = select(
+                self._strategy,
+                pool,
+                context,
+                budget=self._allowance(asked=len(queried)) if request.ask else 0,
+                candidates=self._settings.selection.candidates,
+                diagnostics=self._settings.diagnostics,
+                address=self._address("select", request),
+            )
+        if self._settings.diagnostics:
+            with self._timed("diagnose"):
+                outputs = {"rows": torch.as_tensor(self._site.rows(selected.candidates)), **selected.outputs}
+                if context.task == "segmentation":
+                    outputs |= compute_maps(selected.selection.ids, pool, context)
+                write_pool_outputs(self._directory, request.round, outputs)
+        return selected.selection
+
+    def _evaluate(
+        self, network: Network, context: SelectionContext, *, outputs: SampleOutputs | None = None
+    ) -> Statistics | None:
+        ids = self._site.ids("test").tolist()
+        if not ids:
+            return None
+        with self._timed("evaluate"):
+            return evaluate(
+                network,
+                ids,
+                read=self._read,
+                labels=open_labels(self._site).of,
+                context=context,
+                batch_size=self._settings.selection.batch_size,
+                device=self._device,
+                regions=self._data.regions,
+                metrics=self._settings.metrics,
+                outputs=outputs,
+            )
+
+    def _predict_masks(self, network: Network, ids: Sequence[str]) -> NDArray[np.uint8]:
+        """Predict masks [n, height, width], for annotators to correct."""
+        with torch.no_grad():
+            masks: NDArray[np.uint8] = network.eval()(self._read(ids)).argmax(1).to(torch.uint8).cpu().numpy()
+        return masks
+
+    def _open_trainer(self, total: list[int] | None) -> tuple[Trainer, SelectionContext]:
+        """Return what trains on the site's labels, and their class counts; kept until either changes."""
+        key = (self._store.labels_version(), total, self._features is None)
+        if self._trainer is None or self._trainer[0] != key:
+            context = self._make_context(total)
+            trainer = Trainer(
+                LabelledSamples(self._store, self._site, inputs=self._inputs, task=context.task),
+                objective=context.objective,
+                training=self._settings.training,
+                steps=self._settings.communication_rounds,
+                device=self._device,
+            )
+            self._trainer = (key, trainer, context)
+        return self._trainer[1:]
+
+    def _make_context(self, total: list[int] | None) -> SelectionContext:
+        classes = len(self._data.classes)
+        counts = torch.from_numpy(self._store.class_counts(classes)).double()
+        return SelectionContext(
+            task=self._data.task,
+            classes=classes,
+            site_counts=counts,
+            # The sum may be older than the site's own labels, and a class that is trained on has a count.
+            total_counts=counts if total is None else torch.maximum(counts, torch.tensor(total).double()),
+            loss=build_loss(self._settings.loss),
+            class_count_scope=self._settings.class_count_scope,
+        )
+
+    @property
+    def _inputs(self) -> Inputs:
+        return self._features or self._images
+
+    def _read(self, ids: Sequence[str]) -> torch.Tensor:
+        return self._inputs.read(self._site.rows(ids))
+
+    def _allowance(self, *, asked: int) -> int:
+        return allowance(
+            self._settings.budget,
+            max_fraction=self._settings.max_labelled_fraction,
+            samples=len(self._site.ids("train")),
+            asked=asked,
+        )
+
+    def _address(self, purpose: str, request: messages.Request) -> Address:
+        return Address(
+            seed=self._settings.seed,
+            purpose=purpose,
+            site=self._site.name,
+            round=request.round,
+            step=request.step,
+        )
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + time.perf_counter() - start

@@ -1,0 +1,1 @@
+"""Run Flower's servers: the SuperLink of the coordinator and the SuperNodes of the sites."""

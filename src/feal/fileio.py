@@ -1,0 +1,246 @@
+"""Read and write files durably: atomic writes, checksums, locks; nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from feal.errors import FealError
+
+if TYPE_CHECKING:
+    import torch
+
+    from feal.tensors import Buffer, Tensors
+
+
+def user_cache() -> Path:
+    """Return the user's cache directory, for files that can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "feal"
+
+
+def write_bytes(path: Path, *parts: Buffer) -> None:
+    """Write a file atomically: readers see the old content or the new, even after a power failure."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.writelines(parts)
+            file.flush()
+            os.fsync(file.fileno())
+        rename_durably(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise write_error(path, error) from error
+
+
+def rename_durably(temporary: Path, final: Path) -> None:
+    """Rename a completely written file or directory to its final name and sync the parent directory."""
+    temporary.replace(final)
+    folder = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def atomic_directory(final: Path) -> Iterator[Path]:
+    """Yield a temporary directory that gets its final name on success and is removed on failure.
+
+    Raises:
+        FealError: `final` exists and is not an empty directory, or it cannot be written.
+    """
+    if final.exists() and (not final.is_dir() or any(final.iterdir())):
+        raise FealError(f"{final} exists and is not an empty directory: choose another --out.")
+    partial = final.with_name(f".{final.name}.{uuid.uuid4().hex}.partial")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        rename_durably(partial, final)
+    except OSError as error:
+        raise write_error(final, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_error(path: Path, error: OSError) -> FealError:
+    """Return the error for a write that the operating system rejected."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return FealError(f"No space left to write {path}: free some and repeat the command.")
+    return FealError(f"{path} could not be written ({error.strerror}): fix that and repeat the command.")
+
+
+def wrap_os_error(error: OSError) -> FealError:
+    """Return the error for any other operation that the operating system rejected."""
+    return FealError(
+        f"{error.filename or 'A file'} cannot be used ({error.strerror}): fix that and repeat the command."
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically, as UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write an indented JSON file atomically."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FealError: the file is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise FealError(f"{path} is missing: is this the right directory?") from None
+    except (ValueError, OSError) as error:
+        raise damage_error(path, str(error)) from error
+
+
+def write_tensors(path: Path, tensors: Tensors) -> str:
+    """Write tensors as a safetensors file atomically and return the SHA-256 of its bytes."""
+    from feal.tensors import encode_tensors
+
+    parts = encode_tensors(tensors)
+    write_bytes(path, *parts)
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def read_tensors(path: Path, *, sha256: str | None = None) -> dict[str, torch.Tensor]:
+    """Read tensors from a safetensors file.
+
+    Raises:
+        FealError: the file is missing, truncated, or does not match `sha256`.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise damage_error(path, str(error.strerror)) from error
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        raise damage_error(path, "its checksum differs from the recorded one")
+    try:
+        return load(data)
+    except SafetensorError as error:
+        raise damage_error(path, str(error)) from error
+
+
+def damage_error(path: Path, reason: str) -> FealError:
+    """Return the error for a file whose content is not what was written."""
+    return FealError(f"{path} is damaged ({reason}): restore it from a copy, or start a new run.")
+
+
+@contextmanager
+def lock_directory(folder: Path) -> Iterator[None]:
+    """Lock a directory for this process; the lock is released when the process ends, however it ends.
+
+    Raises:
+        FealError: another process holds the lock.
+    """
+    try:
+        file = (folder / ".lock").open("a+")
+    except OSError as error:
+        raise write_error(folder / ".lock", error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            lock_holder = file.read().strip() or "unknown"
+            raise FealError(
+                f"Process {lock_holder} is working on {folder}: wait for it or stop it, then repeat the command."
+            ) from None
+        try:
+            file.truncate(0)
+            os.write(file.fileno(), str(os.getpid()).encode())
+        except OSError as error:
+            raise write_error(folder / ".lock", error) from error
+        yield
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Wait for the lock file at `path`, and hold it until the block ends."""
+    with _lock_file(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def lock_holder(folder: Path) -> int | None:
+    """Return the live process named in the directory's lock file, without touching the lock.
+
+    Unlike `is_locked`, frequent calls never keep another process from taking the lock.
+    """
+    try:
+        process = int((folder / ".lock").read_text())
+        os.kill(process, 0)
+    except PermissionError:  # it is alive and belongs to another user
+        return process
+    except (OSError, ValueError, OverflowError):
+        return None
+    return process
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Yield whether the lock file at `path` was free; if so, hold it until the block ends."""
+    with _lock_file(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+def _lock_file(path: Path) -> TextIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a")
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def absolute_path(path: str | Path, *, setting: str = "") -> Path:
+    """Return a user's path as an absolute one.
+
+    Raises:
+        FealError: the path names an unknown user, or is too long.
+    """
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FealError(f"{setting}{path} is not a valid path ({error}): write it in full.") from None
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a live process holds the directory's lock."""
+    path = folder / ".lock"
+    if not path.exists():
+        return False
+    with path.open("r") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

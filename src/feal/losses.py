@@ -1,0 +1,300 @@
+"""Define what networks are trained by: cross entropy, balanced softmax and Dice, with class weights.
+
+A configuration names a `Loss` with its parameters; the loss makes the objective of a site for its task.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from feal.registry import Configurable, Registry
+from feal.settings import ClassCountScope, Task
+
+Objective = Callable[[Tensor, Tensor, int], Tensor]
+"""`(logits, target, communication round) -> scalar`."""
+ClassWeight = Literal["none", "prior", "inverse"]
+CLASS_WEIGHT = "class weights in classification: 1, 2 - class prior, or inverse class frequency (at most 5)"
+
+_LARGEST = 5.0
+
+
+def prior_weight(counts: Tensor) -> Tensor:
+    """Weights between 1 and 2 that fall with the class's share of the labels.
+
+    w_c = 2 - n_c / sum n; a class without a sample gets 2.
+
+    Shapes: counts [C], integer or float; float64 [C].
+    Errors: ValueError for counts that are negative, not finite or all 0.
+
+    >>> prior_weight(torch.tensor([3, 1, 0]))
+    tensor([1.2500, 1.7500, 2.0000], dtype=torch.float64)
+    """
+    number = checked_counts(counts)
+    return 2.0 - number / number.sum()
+
+
+def inverse_weight(counts: Tensor) -> Tensor:
+    """Weights proportional to the inverse class frequency, mean 1, at most 5.
+
+    w_c = min(5, (1 / n_c) / m), m the mean of 1 / n over the classes present. The mean over these is 1 before
+    the cap, and less where the cap bites. A class without a sample gets what a single sample would, and does
+    not enter the mean.
+
+    Shapes: counts [C], integer or float; float64 [C].
+    Errors: ValueError for counts that are negative, not finite or all 0.
+
+    >>> inverse_weight(torch.tensor([3, 1, 0]))
+    tensor([0.5000, 1.5000, 1.5000], dtype=torch.float64)
+    """
+    number = checked_counts(counts)
+    present = number > 0
+    inverse = torch.where(present, number, 1.0).reciprocal()
+    return (inverse / inverse[present].mean()).clamp(max=_LARGEST)
+
+
+def checked_counts(counts: Tensor) -> Tensor:
+    """Return counts per class in float64, or refuse those that cannot be used.
+
+    Shapes: counts [C]; float64 [C].
+    Errors: ValueError for another shape, for counts that are negative, not finite or all 0.
+
+    >>> checked_counts(torch.tensor([3, 1]))
+    tensor([3., 1.], dtype=torch.float64)
+    """
+    number = counts.double()
+    if number.ndim != 1:
+        raise ValueError(f"counts must be one number a class, got shape {list(number.shape)}")
+    if not bool(torch.isfinite(number).all()) or bool((number < 0).any()):
+        raise ValueError(f"counts must be finite and not negative, got {number.tolist()}")
+    if not bool((number > 0).any()):
+        raise ValueError("counts are all 0: there is no labelled sample to weigh by")
+    return number
+
+
+def weight_of(logits: Tensor, weight: Tensor) -> Tensor:
+    """Numbers per class in the logits' dtype and on their device.
+
+    Shapes: logits [N, C, ...], weight [C]; [C].
+    Errors: ValueError when the lengths differ.
+
+    >>> weight_of(torch.zeros(1, 2), torch.tensor([1, 2]))
+    tensor([1., 2.])
+    """
+    if weight.shape != logits.shape[1:2]:
+        raise ValueError(f"{list(weight.shape)} class weights do not fit {logits.shape[1]} classes")
+    return weight.to(logits)
+
+
+def class_index(logits: Tensor, target: Tensor) -> Tensor:
+    """Return the targets as an index into the class dimension of the logits, checked.
+
+    Shapes: logits [N, C, ...]; target [N, ...] or [N, 1, ...], any integer dtype; int64 [N, 1, ...].
+    Errors: ValueError for no samples, a target that is not integer, of another shape, or outside 0 .. C - 1.
+
+    >>> class_index(torch.zeros(2, 3), torch.tensor([2, 0])).tolist()
+    [[2], [0]]
+    """
+    if logits.ndim < 2 or logits.numel() == 0:
+        raise ValueError(f"logits must be [N, C, ...] with at least one sample, got {list(logits.shape)}")
+    if target.is_floating_point() or target.is_complex():
+        raise ValueError(f"target must hold integer classes, got {target.dtype}")
+    expected = (logits.shape[0], 1, *logits.shape[2:])
+    index = target if target.shape == expected else target.unsqueeze(1) if target.ndim else target
+    if index.shape != expected:
+        raise ValueError(f"target of shape {list(target.shape)} does not fit logits of {list(logits.shape)}")
+    index = index.long()
+    lowest, highest = (int(bound) for bound in index.aminmax())
+    if lowest < 0 or highest >= logits.shape[1]:
+        wrong = lowest if lowest < 0 else highest
+        raise ValueError(f"target holds class {wrong}, but there are only classes 0 to {logits.shape[1] - 1}")
+    return index
+
+
+def full_precision(logits: Tensor) -> Tensor:
+    """Logits in float32 where they came in half precision, which has too few digits for a loss.
+
+    >>> full_precision(torch.zeros(1, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
+    return logits.float() if torch.finfo(logits.dtype).bits < 32 else logits
+
+
+_SMOOTH = 1e-5
+
+
+def soft_dice(probability: Tensor, index: Tensor, spread: Tensor | None = None) -> Tensor:
+    """Compute the soft Dice loss over all classes, background included.
+
+    1 - (1/C) sum_c (2 |y_c p_c| + e) / (|y_c^2| + |p_c^2| + |spread_c| + e), sums over all pixels of the batch,
+    e = 1e-5.
+
+    Shapes: probability [N, C, ...]; index [N, 1, ...] int64; spread [N, C, ...] or None for none. A scalar.
+    Errors: none.
+
+    >>> index = torch.tensor([[[[0, 1]]]])
+    >>> soft_dice(torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]]), index)
+    tensor(0.)
+    """
+    target = index.squeeze(1)
+    spreads = [None] * probability.shape[1] if spread is None else spread.unbind(1)
+    scores = [
+        _score(own, target == label, own_spread)
+        for label, (own, own_spread) in enumerate(zip(probability.unbind(1), spreads, strict=True))
+    ]
+    return 1.0 - torch.stack(scores).mean()
+
+
+def _score(probability: Tensor, truth: Tensor, spread: Tensor | None) -> Tensor:
+    """Of one class; class by class, float32 gradients are the authors' to 1e-5 in every entry."""
+    size = truth.sum() + probability.square().sum()
+    if spread is not None:
+        size = size + spread.sum()
+    return (2.0 * (truth * probability).sum() + _SMOOTH) / (size + _SMOOTH)
+
+
+class PlainCrossEntropy(nn.Module):
+    """Cross entropy of the softmax, weighted as torch does: divided by the sum of the weights.
+
+    sum_i w_y (-log p_y) / sum_i w_y, p = softmax(z).
+
+    Shapes: logits [N, C] or [N, C, H, W]; target [N] or [N, H, W], or with a class dimension of 1;
+    class_weight [C] or None for 1. A scalar.
+    Errors: ValueError for a target out of range or class weights of another length.
+
+    >>> PlainCrossEntropy()(torch.zeros(1, 2), torch.tensor([1]), 0)
+    tensor(0.6931)
+    """
+
+    def __init__(self, class_weight: Tensor | None = None) -> None:
+        super().__init__()
+        self.class_weight: Tensor | None
+        self.register_buffer("class_weight", class_weight)
+
+    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
+        logits = full_precision(logits)
+        weight = None if self.class_weight is None else weight_of(logits, self.class_weight)
+        return F.cross_entropy(logits, class_index(logits, target).squeeze(1), weight)
+
+
+class BalancedCrossEntropy(nn.Module):
+    """Balanced softmax: cross entropy on z + log n_c, with n_c the labelled samples of each class.
+
+    Classes with n_c = 0 are left out of the softmax and get no gradient.
+
+    Shapes: as `PlainCrossEntropy`; counts [C], integer or float.
+    Errors: ValueError for counts that are negative, not finite or all 0, for a target out of range, and for a
+    target whose class has no count.
+
+    >>> loss = BalancedCrossEntropy(torch.tensor([1, 3, 0]))
+    >>> loss(torch.zeros(1, 3), torch.tensor([1]), 0).exp()  # 1 / (3 / 4)
+    tensor(1.3333)
+    """
+
+    offset: Tensor
+
+    def __init__(self, counts: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("offset", checked_counts(counts).log())
+        self._left_out = bool(self.offset.isinf().any())
+
+    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
+        logits = full_precision(logits)
+        index = class_index(logits, target)
+        offset = weight_of(logits, self.offset)
+        if self._left_out and bool(offset[index].isinf().any()):
+            wrong = sorted({int(i) for i in index[offset[index].isinf()]})
+            raise ValueError(f"classes {wrong} are in the target but have a count of 0: count every label")
+        shape = (1, -1, *[1] * (logits.ndim - 2))
+        return F.cross_entropy(logits + offset.reshape(shape), index.squeeze(1))
+
+
+class PlainDice(nn.Module):
+    """The soft Dice loss of the softmax, background included.
+
+    1 - (1/C) sum_c (2 |y_c p_c| + e) / (|y_c^2| + |p_c^2| + e), p = softmax(z), sums over all pixels of the
+    batch, e = 1e-5.
+
+    Shapes: as `PlainCrossEntropy`.
+    Errors: ValueError for a target out of range.
+
+    >>> PlainDice()(torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]]), 0)
+    tensor(0.3333)
+    """
+
+    def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
+        logits = full_precision(logits)
+        return soft_dice(torch.softmax(logits, 1), class_index(logits, target))
+
+
+class Loss(Configurable, ABC):
+    """Make a site's training objective, and read class probabilities from logits accordingly."""
+
+    @abstractmethod
+    def objective(
+        self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
+    ) -> Objective:
+        """Return the objective for the labelled samples (or pixels) of each class, float64 [classes].
+
+        Args:
+            task: what is learned.
+            site_counts: of the site.
+            total_counts: of all sites.
+            scope: which of the two count; the loss's own choice if None.
+        """
+
+    def probability(self, logits: Tensor, *, task: Task) -> Tensor:
+        """Return class probabilities of logits [N, C, ...]: by default the softmax."""
+        del task
+        return torch.softmax(logits, dim=1)
+
+
+LOSSES: Registry[type[Loss]] = Registry("loss")
+
+
+def class_weight(rule: ClassWeight, counts: Tensor) -> Tensor | None:
+    """Return the weight of each class, float32 [C], or None for 1.
+
+    >>> class_weight("prior", torch.tensor([3.0, 1.0]))
+    tensor([1.2500, 1.7500])
+    """
+    if rule == "none":
+        return None
+    return (prior_weight if rule == "prior" else inverse_weight)(counts).float()
+
+
+@LOSSES.register("plain", summary="cross entropy with class weights; soft Dice in segmentation")
+class PlainLoss(Loss):
+    """Cross entropy of the softmax in classification, soft Dice in segmentation."""
+
+    class Params(Loss.Params):
+        """What the plain loss can be told."""
+
+        class_weight: ClassWeight = Field("prior", description=CLASS_WEIGHT)
+
+    params: Params
+
+    def objective(
+        self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
+    ) -> Objective:
+        if task == "segmentation":
+            return PlainDice()
+        counts = total_counts if scope == "global" else site_counts
+        return PlainCrossEntropy(class_weight(self.params.class_weight, counts))
+
+
+@LOSSES.register("balanced", summary="balanced softmax: cross entropy under the class prior")
+class BalancedLoss(Loss):
+    """Balanced softmax over the labelled samples of all sites, or of the site alone."""
+
+    def objective(
+        self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
+    ) -> Objective:
+        del task
+        return BalancedCrossEntropy(site_counts if scope == "site" else total_counts)

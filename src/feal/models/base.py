@@ -1,0 +1,187 @@
+"""The contract of a network, and the device it runs on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from feal.errors import FealError
+from feal.registry import Parameters, Registry
+from feal.settings import Task, Trainable
+
+if TYPE_CHECKING:
+    from feal.models.adapter import ObservedLayers
+    from feal.models.pretrained import PublishedWeights
+
+
+class Output(NamedTuple):
+    """Everything a selection strategy may need from one forward pass over `B` images.
+
+    Shapes:
+        logits: `[B, C]`, or `[B, C, H, W]` in segmentation.
+        features: `[B, D]`, the pooled features before the last layer; in segmentation the pooled bottleneck.
+        deep: `[B, channels * 9]`, a middle-to-late block pooled to 3 x 3, see `pool_3x3`.
+        head_input: the input of the last layer, `[B, D]`, or `[B, channels, H, W]` in segmentation.
+
+    In classification `head_input` is `features` after dropout: the same numbers in evaluation mode.
+    """
+
+    logits: torch.Tensor
+    features: torch.Tensor
+    deep: torch.Tensor
+    head_input: torch.Tensor
+
+
+def pool_3x3(maps: torch.Tensor) -> torch.Tensor:
+    """Average the maps `[B, channels, H, W]` over a 3 x 3 grid and flatten them to `[B, channels * 9]`.
+
+    A side that 3 does not divide gives cells that overlap by a row or column, as in the authors' code.
+
+    >>> pool_3x3(torch.arange(16.0).reshape(1, 1, 4, 4))
+    tensor([[ 2.5000,  3.5000,  4.5000,  6.5000,  7.5000,  8.5000, 10.5000, 11.5000,
+             12.5000]])
+    """
+    return F.adaptive_avg_pool2d(maps, 3).flatten(1)
+
+
+class Network(nn.Module, ABC):
+    """A network that gives logits for training and an `Output` for selection.
+
+    A subclass sets `task`, builds its layers from `classes` and `channels` with torch's global generator, and
+    defines `forward`. `head` and `outputs` are then found by observing one forward pass; a subclass that knows
+    them better overrides both. Parameters are declared in a nested `Params` and given to the constructor as
+    `params`. The memory format of the images is kept: channels-last images make a channels-last forward pass.
+    """
+
+    class Params(Parameters):
+        """No parameters."""
+
+    params: Params
+    task: ClassVar[Task]
+    min_side: ClassVar[int] = 1
+    """Shortest side of an image, in pixels."""
+    side_multiple: ClassVar[int] = 1
+    """Number that both sides of an image must be a multiple of."""
+    trainable_parts: ClassVar[tuple[Trainable, ...]] = ()
+    """Parts that can be trained alone, on the outputs of a frozen trunk below, see `SplitClassifier`."""
+    imagenet_weights: ClassVar[PublishedWeights | None] = None
+    """Published weights that were trained on ImageNet."""
+    layers_without_weights: ClassVar[tuple[str, ...]] = ()
+    """Name prefixes of layers that published weights do not have; these stay random."""
+    weights_without_layers: ClassVar[tuple[str, ...]] = ()
+    """Name prefixes of published tensors that the network has no layer for."""
+
+    def __init__(self, *, classes: int, channels: int, params: Parameters | None = None) -> None:
+        super().__init__()
+        self.params = self.Params() if params is None else params  # type: ignore[assignment]
+        self.classes = classes
+        self.channels = channels
+        self.part: Trainable = "all"
+        self._observed: ObservedLayers | None = None
+
+    @abstractmethod
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits `[B, C]` or `[B, C, H, W]` of images `[B, channels, H, W]`."""
+
+    @property
+    def head(self) -> nn.Linear | nn.Conv2d:
+        """The last layer: `head(output.head_input)` is `output.logits`."""
+        from feal.models.adapter import head_of
+
+        return head_of(self, self._observed)
+
+    def outputs(self, images: torch.Tensor) -> Output:
+        """Return logits and features of images `[B, channels, H, W]`, all from one forward pass."""
+        from feal.models.adapter import find_layers, observe
+
+        if self._observed is None:
+            self._observed = find_layers(self, images)
+        return observe(self, images, self._observed)
+
+    def run_trunk(self, images: torch.Tensor, *, part: Trainable) -> torch.Tensor:
+        """Return what the network reduced to `part` takes in place of these images; for `all` the images."""
+        self._check_part(part)
+        return images
+
+    def keep_part(self, part: Trainable) -> Self:
+        """Remove the layers below `part`, in place; a network without such a part is a `FealError`."""
+        self._check_part(part)
+        return self
+
+    def published_names(self, name: str) -> tuple[str, ...]:
+        """Return what published files call the tensor `name`, where their names differ."""
+        return ()
+
+    @classmethod
+    def check_size(cls, height: int, width: int) -> None:
+        """Raise a `FealError` if the network does not take images of that size."""
+        if any(side < cls.min_side or side % cls.side_multiple for side in (height, width)):
+            multiples = f"multiples of {cls.side_multiple} and " if cls.side_multiple > 1 else ""
+            raise FealError(
+                f"{cls.__name__} cannot take images of {width} x {height} pixels: "
+                f"pad, crop or resize them so that both sides are {multiples}at least {cls.min_side}."
+            )
+
+    @classmethod
+    def check_trunk(cls, part: Trainable, *, height: int, width: int) -> None:
+        """Raise a `FealError` if the outputs of the layers below `part` cannot replace images of that size."""
+        del height, width
+        cls._check_part(part)
+
+    @classmethod
+    def _check_part(cls, part: Trainable) -> None:
+        parts = ("all", *cls.trainable_parts)
+        if part not in parts:
+            raise FealError(
+                f"{cls.__name__} has no {part} that can be trained alone: "
+                f"set training.trainable to {' or '.join(parts)}."
+            )
+
+
+MODELS: Registry[type[Network]] = Registry("model")
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a setting: `auto` is a GPU where there is one.
+
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def to_device(images: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Move images or maps [B, C, H, W] to a device, channels last: up to twice as fast on a CPU.
+
+    Tensors of other dimensions, which stand for images, keep their memory format.
+
+    >>> to_device(torch.zeros(2, 3, 4, 4), torch.device("cpu")).stride()
+    (48, 1, 12, 3)
+    """
+    form = torch.channels_last if images.dim() == 4 else torch.preserve_format
+    return images.to(device, memory_format=form)
+
+
+def mixed_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Compute forward passes in bfloat16 on a GPU that supports it; a CPU would not gain and stays in float32."""
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=able)
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Run torch's operations with `count` threads, and with as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,305 @@
+"""Keep what one site knows of a run in one SQLite file: its labels, and its state after the last message."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from feal.annotation import Answer, Query
+from feal.errors import FealError, ShareableError
+from feal.fileio import write_error
+from feal.rundir import label_store
+from feal.rundir.label_store import LabelRecord, RoundLabels
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS site (only INTEGER PRIMARY KEY CHECK (only = 0), run TEXT, data TEXT, settings TEXT);
+CREATE TABLE IF NOT EXISTS memory (only INTEGER PRIMARY KEY CHECK (only = 0), content TEXT NOT NULL);
+"""
+BUSY_SECONDS = 5.0
+"""How long another program may lock the file before that is an error."""
+# A sample that cannot be labelled is answered with neither a label nor a mask.
+_LABELLED = "(label IS NOT NULL OR mask IS NOT NULL)"
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """A file of tensors: its path below the site's directory and its checksum."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RoundModels:
+    """The models at the end of a round."""
+
+    round: int
+    global_: TensorFile
+    local: TensorFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteState:
+    """What a site keeps from one message to the next."""
+
+    key: str = ""
+    position: tuple[int, int, int] = (-1, 0, 0)
+    """Round, whether it is being closed, communication round: a later message has a larger position."""
+    reply: str = ""
+    """Fields of the last reply, in case the same message comes again."""
+    local: TensorFile | None = None
+    optimizer: TensorFile | None = None
+    optimizer_round: int = 0
+    sends_local: bool = False
+    """Whether the last reply carries the weights of the local model."""
+    initial: TensorFile | None = None
+    """The initial weights of the run, for strategies that need them."""
+    closed: tuple[RoundModels, ...] = ()
+    """Models of the last two rounds, for strategies that need them; two, as the last may be closed again."""
+
+    def before(self, round_: int) -> RoundModels | None:
+        """Return the models of the latest round before a round."""
+        return next((models for models in reversed(self.closed) if models.round < round_), None)
+
+    def with_closed(self, models: RoundModels) -> SiteState:
+        """Add a round's models, dropping those that are no longer needed."""
+        before = self.before(models.round)
+        return replace(self, closed=(before, models) if before else (models,))
+
+    def files(self) -> set[str]:
+        """Return the names of all files that the state refers to."""
+        ends = [file for models in self.closed for file in (models.global_, models.local)]
+        return {file.name for file in (self.local, self.optimizer, self.initial, *ends) if file is not None}
+
+
+_STATE = TypeAdapter(SiteState)
+
+
+class Store:
+    """The database of one site; every change is one transaction.
+
+    With `read_only` the file is never changed, and may be in use by a run.
+
+    Raises:
+        FealError: the file cannot be read, or belongs to another run.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        if not read_only:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise write_error(path.parent, error) from error
+        with self._explained():
+            where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+            self._connection = sqlite3.connect(where, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+            if read_only:
+                self._connection.execute("SELECT labels.sample FROM labels, superseded LIMIT 1").fetchall()
+                return
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.executescript(_SCHEMA + label_store.SCHEMA)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def admit(self, *, run: str, data: str, settings: str) -> None:
+        """Assign the store to a run and its data, or check that it belongs to these.
+
+        Raises:
+            FealError: it belongs to another run or to other data.
+        """
+        with self._explained():
+            row = self._connection.execute("SELECT run, data FROM site").fetchone()
+        if row is not None and row[0] != run:
+            raise ShareableError(
+                f"The directory of site {self.path.parent.name} belongs to another run with another configuration "
+                f"({row[0]}, not {run}): resume that run, or choose another directory for this one."
+            )
+        if row is not None and row[1] != data:
+            raise FealError(
+                f"The prepared data of {self.path} changed since the run started: restore them, or start another."
+            )
+        with self.transaction():
+            self._connection.execute("INSERT OR REPLACE INTO site VALUES (0, ?, ?, ?)", (run, data, settings))
+
+    def is_admitted(self) -> bool:
+        """Return whether the store belongs to a run."""
+        return bool(self._select("SELECT run FROM site"))
+
+    def data_digest(self) -> str | None:
+        """Return the digest of the prepared data that the run uses here; None before it was joined."""
+        rows = self._select("SELECT data FROM site")
+        return str(rows[0][0]) if rows else None
+
+    def settings(self) -> str:
+        """Return the configuration of the last join, as JSON."""
+        rows = self._select("SELECT settings FROM site")
+        if not rows:
+            raise FealError(f"{self.path} belongs to no run yet: a site must be joined before any other message.")
+        return str(rows[0][0])
+
+    def state(self) -> SiteState:
+        """Return the state after the last message."""
+        rows = self._select("SELECT content FROM memory")
+        return _STATE.validate_json(rows[0][0]) if rows else SiteState()
+
+    def save_state(self, state: SiteState) -> None:
+        """Replace the state (inside a transaction)."""
+        content = json.dumps(asdict(state), sort_keys=True)
+        self._connection.execute("INSERT OR REPLACE INTO memory VALUES (0, ?)", (content,))
+
+    def add_queries(self, queries: Sequence[Query]) -> None:
+        """Add queries (inside a transaction); a sample can be queried only once."""
+        now = _now()
+        self._connection.executemany(
+            "INSERT INTO labels (sample, round, rank, score, model, asked) VALUES (?, ?, ?, ?, ?, ?)",
+            [(query.sample, query.round, query.rank, query.score, query.model, now) for query in queries],
+        )
+
+    def add_answers(self, answers: Sequence[Answer]) -> None:
+        """Add answers (inside a transaction).
+
+        A second answer for a sample corrects the first, which is kept as superseded.
+        """
+        now = _now()
+        self._connection.executemany(
+            "INSERT INTO superseded SELECT sample, label, mask, height, width, answered, answered_by "
+            "FROM labels WHERE sample = ? AND answered IS NOT NULL",
+            [(answer.sample,) for answer in answers],
+        )
+        self._connection.executemany(
+            "UPDATE labels SET corrected = corrected + (answered IS NOT NULL), label = ?, mask = ?, height = ?, "
+            "width = ?, answered = ?, answered_by = ? WHERE sample = ?",
+            [(*label_store.pack(answer.label), now, answer.by, answer.sample) for answer in answers],
+        )
+
+    def queried(self) -> set[str]:
+        """Return every sample that was ever queried."""
+        return {row[0] for row in self._select("SELECT sample FROM labels")}
+
+    def pending(self) -> list[str]:
+        """Return the samples that were queried and not answered, sorted."""
+        return self._samples("answered IS NULL")
+
+    def answered(self) -> list[str]:
+        """Return the samples with an answer of any kind, sorted."""
+        return self._samples("answered IS NOT NULL")
+
+    def count_declined(self) -> int:
+        """Return how many samples annotators could not label."""
+        statement = f"SELECT count(*) FROM labels WHERE answered IS NOT NULL AND NOT {_LABELLED}"
+        return int(self._select(statement)[0][0])
+
+    def count_queried(self, round_: int) -> tuple[int, int]:
+        """Return how many samples were queried for a round, and how many of them are not answered."""
+        statement = "SELECT count(*), count(*) - count(answered) FROM labels WHERE round = ?"
+        asked, pending = self._select(statement, round_)[0]
+        return int(asked), int(pending)
+
+    def find_new(self, answers: Sequence[Answer]) -> list[Answer]:
+        """Return the answers that differ from those stored; who gave them does not matter."""
+        return [answer for answer in answers if not self._holds(answer)]
+
+    def labelled(self) -> list[str]:
+        """Return the samples with a label, sorted."""
+        return self._samples(_LABELLED)
+
+    def class_labels(self) -> NDArray[np.int64]:
+        """Return the class numbers of the labelled samples [n], in their order."""
+        rows = self._select(f"SELECT label FROM labels WHERE {_LABELLED} ORDER BY sample")
+        return np.array(rows, dtype=np.int64).reshape(-1)
+
+    def class_counts(self, classes: int) -> NDArray[np.int64]:
+        """Count the labelled samples (or pixels) of each class, [classes]."""
+        statement = f"SELECT label, mask, height, width FROM labels WHERE {_LABELLED}"
+        with self._explained():
+            rows = self._connection.execute(statement)
+        counts = np.zeros(classes, dtype=np.int64)
+        for row in rows:
+            counts += np.bincount(np.asarray(label_store.unpack(*row)).ravel(), minlength=classes)
+        return counts
+
+    def labels_version(self) -> tuple[int, int, int]:
+        """Return numbers that change whenever a label is added or corrected."""
+        statement = "SELECT count(*), count(answered), coalesce(sum(corrected), 0) FROM labels"
+        queried, answered, corrected = self._select(statement)[0]
+        return int(queried), int(answered), int(corrected)
+
+    def mask(self, sample: str) -> NDArray[np.uint8]:
+        """Return the mask [height, width] of one labelled sample."""
+        ((*columns,),) = self._select("SELECT label, mask, height, width FROM labels WHERE sample = ?", sample)
+        return np.asarray(label_store.unpack(*columns), dtype=np.uint8)
+
+    def labels_by_round(self) -> dict[int, RoundLabels]:
+        """Count the queries and answers of each round."""
+        with self._explained():
+            return label_store.count_by_round(self._connection)
+
+    def records(self) -> Iterator[LabelRecord]:
+        """Yield every query with its answer, and every answer that another one superseded."""
+        with self._explained():
+            yield from label_store.read_records(self._connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Apply all of the changes inside, or none."""
+        with self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.commit()
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def commit(self) -> None:
+        """Make the transaction's changes durable."""
+        self._connection.execute("COMMIT")
+
+    def _holds(self, answer: Answer) -> bool:
+        statement = "SELECT label, mask, height, width FROM labels WHERE sample = ? AND answered IS NOT NULL"
+        return any(
+            label_store.is_same(answer.label, label_store.unpack(*row))
+            for row in self._select(statement, answer.sample)
+        )
+
+    def _samples(self, condition: str) -> list[str]:
+        return [row[0] for row in self._select(f"SELECT sample FROM labels WHERE {condition} ORDER BY sample")]
+
+    def _select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._explained():
+            return self._connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.DatabaseError as error:
+            if "full" in str(error) or "disk I/O" in str(error):
+                what = f"No space left to write {self.path}: free some and repeat the command."
+            elif "readonly" in str(error):
+                what = f"A run was stopped while it wrote {self.path}: `feal resume` it, then repeat this."
+            elif "locked" in str(error):
+                what = f"Another program has locked {self.path}: close it and repeat the command."
+            else:
+                what = f"{self.path} cannot be used ({error}): restore it from a copy, or start a new run."
+            raise FealError(what) from error
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

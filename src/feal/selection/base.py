@@ -1,0 +1,289 @@
+"""Define the contract of a strategy: it observes every sample once, then chooses."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+
+from feal.errors import FealError
+from feal.evidential import aleatoric, evidential_reading, uncertainties
+from feal.losses import Loss, Objective
+from feal.models import Network, Output
+from feal.plugins import find_class, read_params
+from feal.registry import Configurable, Registry
+from feal.settings import ClassCountScope, Component, Task
+
+QueryModel = Literal["global", "local", "ensemble"]
+
+Role = Literal["global", "local", "initial", "global_previous", "local_previous", "finetuned", "local_only"]
+PREVIOUS_ROLES: frozenset[Role] = frozenset({"global_previous", "local_previous"})
+"""Models of the round before."""
+EARLIER_ROLES: frozenset[Role] = PREVIOUS_ROLES | {"initial", "local_only"}
+"""Models that need the weights which the run started with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionContext:
+    """Hold what a strategy may know besides the samples' columns and its own parameters."""
+
+    task: Task
+    classes: int
+    site_counts: torch.Tensor
+    """Labelled samples (or pixels) of each class at this site, float64 [classes]."""
+    total_counts: torch.Tensor
+    """The same summed over all sites; the site's own where counts are not shared."""
+    loss: Loss
+    """What the models were trained by."""
+    class_count_scope: ClassCountScope | None = None
+
+    @classmethod
+    def for_reading(cls, *, task: Task, classes: int, loss: Loss) -> SelectionContext:
+        """Return what it takes to read logits; counts of labels are a matter of selection."""
+        none = torch.zeros(classes, dtype=torch.float64)
+        return cls(task=task, classes=classes, site_counts=none, total_counts=none, loss=loss)
+
+    @property
+    def prior_counts(self) -> torch.Tensor:
+        """The counts of the class prior: the site's under `class_count_scope: site`, otherwise all sites'."""
+        return self.site_counts if self.class_count_scope == "site" else self.total_counts
+
+    @property
+    def objective(self) -> Objective:
+        """What a network is trained by at this site."""
+        return self.loss.objective(
+            task=self.task,
+            site_counts=self.site_counts,
+            total_counts=self.total_counts,
+            scope=self.class_count_scope,
+        )
+
+    def concentration(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the Dirichlet parameters of logits, by default settings if the loss is not evidential."""
+        return evidential_reading(self.loss).concentration(logits, task=self.task)
+
+    def probability(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return class probabilities: alpha / S under the evidential loss, softmax otherwise."""
+        return self.loss.probability(logits, task=self.task)
+
+
+class RoleModel:
+    """One model in its role; what it says of the batch at hand is computed once, whoever asks."""
+
+    def __init__(self, module: Network) -> None:
+        self.module = module
+        self._batch: torch.Tensor | None = None
+        self._output: Output | None = None
+        self._aleatoric: torch.Tensor | None = None
+        self._epistemic: torch.Tensor | None = None
+
+    def __call__(self, images: torch.Tensor) -> Output:
+        if self._output is None or self._batch is not images:
+            self.forget()
+            self._batch, self._output = images, self.module.outputs(images)
+        return self._output
+
+    def aleatoric(self, images: torch.Tensor, context: SelectionContext) -> torch.Tensor:
+        """Aleatoric uncertainty of each image, float64 [batch]: the pixel mean for segmentation."""
+        output = self(images)
+        if self._aleatoric is None:
+            self._aleatoric = per_image(aleatoric(context.concentration(output.logits)))
+        return self._aleatoric
+
+    def uncertainty(self, images: torch.Tensor, context: SelectionContext) -> tuple[torch.Tensor, torch.Tensor]:
+        """Aleatoric and epistemic uncertainty of each image; together they cost little more than one."""
+        output = self(images)
+        if self._aleatoric is None or self._epistemic is None:
+            both = uncertainties(context.concentration(output.logits))
+            self._aleatoric, self._epistemic = per_image(both[0]), per_image(both[1])
+        return self._aleatoric, self._epistemic
+
+    def forget(self) -> None:
+        """Let go of the last batch."""
+        self._batch = self._output = self._aleatoric = self._epistemic = None
+
+
+def per_image(values: torch.Tensor) -> torch.Tensor:
+    """One number an image: [batch] as it is, the mean over pixels of [batch, height, width]."""
+    return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+
+Models = Mapping[Role, RoleModel]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What was observed: one row a sample, in the order of their ids, whatever order they came in.
+
+    >>> Columns(["b", "a"], {"score": torch.tensor([2.0, 1.0])})["score"]
+    tensor([1., 2.])
+    """
+
+    ids: Sequence[str]
+    values: Mapping[str, torch.Tensor]
+    """Scalars as float64 [n]; wide columns as float32 [n, ...], possibly on disk."""
+
+    def __post_init__(self) -> None:
+        if any(after < before for before, after in pairwise(self.ids)):
+            rows = sorted(range(len(self.ids)), key=self.ids.__getitem__)
+            object.__setattr__(self, "ids", [self.ids[row] for row in rows])
+            object.__setattr__(self, "values", {name: value[rows] for name, value in self.values.items()})
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """Return a column; without samples every column is empty."""
+        return self.values[name] if self.ids else torch.empty(0, dtype=torch.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Hold samples in order of preference, why each was selected, and what happened on the way."""
+
+    ids: list[str]
+    parts: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Numbers behind each sample, [len(ids)]; `score` is what it was ranked by."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """`rejected` for diversity, `filled` in because the strategy ran short."""
+
+
+class Strategy(Configurable, ABC):
+    """Decide which samples to label next.
+
+    A subclass names its `roles` (the models it looks at), reduces each batch to a few numbers a sample in
+    `observe`, and picks from the gathered columns in `choose`. Its parameters are the fields of its `Params`,
+    which it reads as `self.params`. It never trains, never reads a file and never sees a label.
+    """
+
+    roles: ClassVar[frozenset[Role]] = frozenset()
+    """Every model it may look at; `required_roles` says which under its parameters."""
+    needs_images: ClassVar[bool] = True
+    """Whether it observes anything; without, no sample is read for it."""
+    needs_gradients: ClassVar[bool] = False
+    needs_labelled: ClassVar[bool] = False
+    """Whether it observes the labelled samples, too, and gets their columns."""
+    is_full_supervision: ClassVar[bool] = False
+    """Whether a run asks for every label at once, in its only round."""
+    default_loss: ClassVar[str] = "plain"
+    default_class_count_scope: ClassVar[ClassCountScope | None] = None
+    source: ClassVar[str] = ""
+    """Authors, venue and year."""
+
+    def required_roles(self) -> frozenset[Role]:
+        """Return the models it looks at under its parameters."""
+        return self.roles
+
+    @abstractmethod
+    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+        """Return small per-sample columns [batch, ...] of images [batch, channels, height, width]."""
+
+    @abstractmethod
+    def choose(
+        self,
+        pool: Columns,
+        labelled: Columns | None,
+        context: SelectionContext,
+        budget: int,
+        generator: torch.Generator,
+    ) -> Selection:
+        """Return `budget` distinct ids of the pool at most, best first: a pure function of its arguments."""
+
+
+QUERIED: Mapping[QueryModel, tuple[Role, ...]] = {
+    "global": ("global",),
+    "local": ("local",),
+    "ensemble": ("global", "local"),
+}
+"""The models behind each `query_model`."""
+
+
+class QueryingStrategy(Strategy):
+    """Query a model of the user's choice: the global one, the local one, or both."""
+
+    class Params(Strategy.Params):
+        """Which model is queried."""
+
+        query_model: QueryModel = Field("global", description="the model that is queried, or both")
+
+    params: Params
+    roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
+
+    def required_roles(self) -> frozenset[Role]:
+        return frozenset(self.queried_roles())
+
+    def queried_roles(self) -> tuple[Role, ...]:
+        """Return the models that are queried, the global one first."""
+        return QUERIED[self.params.query_model]
+
+
+STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
+
+
+def validate_selection(selection: Selection, pool: Columns, budget: int, *, strategy: str) -> None:
+    """Raise a `FealError` unless these are `budget` distinct samples of the pool, with finite parts."""
+    wanted = min(budget, len(pool))
+    distinct = len(set(selection.ids) & set(pool.ids))
+    if not len(selection.ids) == distinct == wanted:
+        raise FealError(
+            f"Strategy {strategy} chose {len(selection.ids)} samples, {distinct} different ones of the pool, "
+            f"where {wanted} were asked for: mend its `choose`."
+        )
+    if wanted and "score" not in selection.parts:
+        raise FealError(f"Strategy {strategy} chose without a part called score: mend its `choose`.")
+    for name, part in selection.parts.items():
+        if len(part) != wanted:
+            raise FealError(f"Strategy {strategy} gave {len(part)} numbers as {name}, not one a sample chosen.")
+        if not bool(torch.isfinite(part).all()):
+            sample = selection.ids[int((~torch.isfinite(part)).nonzero()[0])]
+            raise FealError(f"Strategy {strategy} gave sample {sample} a {name} that is not finite: mend it.")
+
+
+def make_selection(
+    pool: Columns, indices: torch.Tensor, parts: Mapping[str, torch.Tensor], **counts: int
+) -> Selection:
+    """Return a selection by row numbers, with the selected rows of whole-pool parts."""
+    return Selection(
+        ids=[pool.ids[index] for index in indices.tolist()],
+        parts={name: part[indices] for name, part in parts.items()},
+        counts=counts,
+    )
+
+
+def find_strategy(name: str) -> type[Strategy]:
+    """Return the registered strategy of that name, or a user's own: `module:Class` or `path/to/file.py:Class`.
+
+    Raises:
+        FealError: there is no such strategy, file, module or class, or it cannot be imported.
+
+    >>> find_strategy("random").__name__
+    'Random'
+    """
+    return find_class(name, registry=STRATEGIES, base=Strategy, derive="feal.selection.Strategy")
+
+
+def build_strategy(strategy: Component) -> Strategy:
+    """Return the strategy that a configuration names, with its parameters.
+
+    Raises:
+        FealError: there is no such strategy or parameter, or a value is not valid.
+
+    >>> build_strategy(Component(name="entropy", query_model="local")).required_roles()
+    frozenset({'local'})
+    """
+    owner = find_strategy(strategy.name)
+    return owner(read_params(owner, strategy.params, section="strategy", name=strategy.name))
+
+
+def top_k(score: torch.Tensor, budget: int) -> torch.Tensor:
+    """Return row numbers of the `budget` largest scores [n], largest first, ties by row.
+
+    >>> top_k(torch.tensor([1.0, 3.0, 2.0, 3.0]), 3).tolist()
+    [1, 3, 2]
+    """
+    return torch.argsort(score, descending=True, stable=True)[:budget]

@@ -1,0 +1,234 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import dblquad
+from scipy.stats import dirichlet, kstest
+
+from feal.analysis.plots import PLOTS, Plot, save_plot
+from feal.analysis.plots.simplex import (
+    CORNERS,
+    HEIGHT,
+    arrange_triangles,
+    log_density,
+    mean_concentrations,
+    rasterize,
+    to_positions,
+)
+from feal.errors import FealError
+from tests.analysis.fabricated import fabricated, keep
+
+ROUNDS = PLOTS.get("simplex-rounds")
+STRATEGIES = PLOTS.get("simplex-strategies")
+EVIDENCE = 9 * np.eye(3, dtype=np.float32)
+LOGITS = torch.tensor([[4.0, 1.0, -1.0], [2.0, 0.0, 1.0], [0.0, 3.0, 1.0]])
+ALPHAS = st.lists(st.floats(1.0, 1e6), min_size=3, max_size=3)
+
+
+def test_means_by_hand(tmp_path: Path) -> None:
+    rows = mean_concentrations({"round 1": [(fabricated(tmp_path), LOGITS)]})
+    assert [row["predicted"] for row in rows] == ["a", "b", "c"]
+    found = [[row[f"alpha_{letter}"] for letter in "abc"] for row in rows]
+    assert found == [[4.0, 1.5, 1.5], [1.0, 4.0, 2.0], [None] * 3]
+    assert [row["samples"] for row in rows] == [2, 1, 0]
+    assert {row["column"] for row in rows} == {"round 1"}
+
+
+def test_the_mean_concentration_is_that_of_the_geometric_mean_of_densities(tmp_path: Path) -> None:
+    row = mean_concentrations({"x": [(fabricated(tmp_path), LOGITS[:2])]})[0]
+    points = np.random.default_rng(0).dirichlet(np.ones(3), 6)
+    each = [log_density(logits.clamp(min=0) + 1, points) for logits in LOGITS[:2]]
+    apart = log_density([row[f"alpha_{letter}"] for letter in "abc"], points) - np.mean(each, axis=0)
+    assert apart == pytest.approx(apart[0])
+
+
+def test_three_of_many_classes_are_those_predicted_most_often_or_named(tmp_path: Path) -> None:
+    run = fabricated(tmp_path, classes="abcde")
+    logits = 5.0 * torch.eye(5)[[4, 4, 4, 1, 1, 3, 0, 3]] + torch.arange(5) / 10
+    rows = mean_concentrations({"one": [(run, logits[:3])], "two": [(run, logits[3:])]})
+    assert [row["predicted"] for row in rows] == ["b", "d", "e"] * 2
+    assert [row["samples"] for row in rows] == [0, 0, 3, 2, 2, 0]
+    assert [rows[2][f"alpha_{letter}"] for letter in "abc"] == pytest.approx([1.1, 1.3, 6.4])
+    named = mean_concentrations({"all": [(run, logits)]}, classes=["e", "a", "c"])
+    assert [(row["predicted"], row["samples"]) for row in named] == [("e", 3), ("a", 1), ("c", 0)]
+    assert (named[0]["class_a"], named[0]["class_b"], named[0]["class_c"]) == ("e", "a", "c")
+
+
+def test_samples_without_any_evidence_stand_by_their_logits(tmp_path: Path) -> None:
+    rows = mean_concentrations({"x": [(fabricated(tmp_path), torch.tensor([[-3.0, -2.0, -1.0]]))]})
+    assert [row["samples"] for row in rows] == [0, 0, 1]
+    assert [rows[2][f"alpha_{letter}"] for letter in "abc"] == [1, 1, 1]
+
+
+def test_nothing_where_there_is_no_triangle(tmp_path: Path) -> None:
+    two = fabricated(tmp_path, classes="ab")
+    assert mean_concentrations({"x": [(two, torch.ones(4, 2))]}) == []
+    assert mean_concentrations({"x": [(fabricated(tmp_path), torch.empty(0, 3))]}) == []
+    assert mean_concentrations({}) == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "what"),
+    [
+        (["a", "b"], "three different classes"),
+        (["a", "b", "b"], "three different"),
+        (["a", "b", "z"], "no class 'z'"),
+    ],
+)
+def test_other_than_three_known_classes_are_refused(tmp_path: Path, classes: list[str], what: str) -> None:
+    with pytest.raises(FealError, match=what):
+        mean_concentrations({"x": [(fabricated(tmp_path), LOGITS)]}, classes=classes)
+
+
+@settings(max_examples=60)
+@given(ALPHAS, st.integers(0, 2**16))
+def test_the_density_is_that_of_scipy(alpha: list[float], seed: int) -> None:
+    points = np.random.default_rng(seed).dirichlet(np.ones(3), 5)
+    expected = [dirichlet.logpdf(point, alpha) for point in points]
+    assert log_density(alpha, points) == pytest.approx(expected, rel=1e-9, abs=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [(1, 1, 1), (1, 1, 4), (3.5, 2, 1), (20, 1, 1), (9, 9, 9), (60, 30, 10)])
+def test_a_density_integrates_to_one_over_the_triangle(alpha: tuple[float, ...]) -> None:
+    volume, _ = dblquad(
+        lambda q, p: math.exp(log_density(alpha, [p, q, max(0.0, 1 - p - q)])), 0, 1, 0, lambda p: 1 - p
+    )
+    assert volume == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [(1e4, 2e4, 5e3), (1e7, 1e7, 3e7)])
+def test_a_narrow_density_integrates_to_one_around_its_mean(alpha: tuple[float, ...]) -> None:
+    total = sum(alpha)
+    mean = np.array(alpha) / total
+    width = 10 * np.sqrt(mean * (1 - mean) / total)
+    p, q = (np.linspace(m - w, m + w, 801) for m, w in zip(mean[:2], width[:2], strict=True))
+    grid = np.stack(np.meshgrid(p, q, indexing="ij"), axis=-1)
+    density = np.exp(log_density(alpha, np.concatenate([grid, 1 - grid.sum(-1, keepdims=True)], axis=-1)))
+    assert np.trapezoid(np.trapezoid(density, q), p) == pytest.approx(1, abs=1e-4)
+
+
+def test_no_evidence_is_flat_and_huge_evidence_stays_finite() -> None:
+    _, _, points = rasterize(40)
+    assert np.exp(log_density([1, 1, 1], points)) == pytest.approx(2)
+    assert np.isfinite(log_density([1e12, 1, 1e9], points)).all()
+    assert log_density([2, 1, 1], [0.0, 0.5, 0.5]) == -np.inf
+    with pytest.raises(ValueError, match="above 0"):
+        log_density([1, 0, 1], points)
+
+
+def test_three_classes_of_many_have_the_dirichlet_of_their_own_concentrations() -> None:
+    alpha = np.array([[2.0, 7.0, 1.5, 4.0, 3.0]])
+    drawn = np.random.default_rng(0).dirichlet(alpha[0], 20_000)[:, [3, 0, 4]]
+    own = alpha[:, [3, 0, 4]]
+    shares = drawn / drawn.sum(1, keepdims=True)
+    for column, one in enumerate(own[0]):
+        assert kstest(shares[:, column], "beta", args=(one, own.sum() - one)).pvalue > 1e-3
+
+
+def test_the_picture_of_the_triangle_knows_its_probabilities() -> None:
+    x, y, points = rasterize(50)
+    assert points.shape == (len(y), len(x), 3)
+    assert points.sum(-1) == pytest.approx(1)
+    assert (points > 0).all()
+    assert 0 < y[0] < y[-1] < HEIGHT
+    inner = (points > 0.05).all(-1)
+    there = to_positions(points)
+    places = np.stack(np.meshgrid(x, y), axis=-1)
+    assert there[inner] == pytest.approx(places[inner])
+    assert to_positions(np.eye(3)) == pytest.approx(CORNERS)
+
+
+def _rows(columns: int) -> list[dict[str, object]]:
+    return [
+        {
+            "column": f"arm {column}",
+            "predicted": letter,
+            "samples": column,
+            **{f"class_{corner}": corner for corner in "abc"},
+            **{f"alpha_{corner}": 1.0 + column * (corner == letter) for corner in "abc"},
+        }
+        for column in range(columns)
+        for letter in "abc"
+    ]
+
+
+def test_rounds_show_the_pool_of_one_arm_over_its_seeds_and_sites(tmp_path: Path) -> None:
+    runs = [fabricated(tmp_path / str(seed), seed=seed) for seed in (0, 1)]
+    runs.append(fabricated(tmp_path / "other", strategy="random"))
+    for run in runs:
+        for site in run.sites:
+            keep(run, site, "round-001", rows=[1, 2], logits_global=EVIDENCE[:2] * (run.settings.seed + 1))
+            keep(run, site, "round-002", rows=[1], logits_global=EVIDENCE[2:])
+    rows = ROUNDS.data(runs)
+    assert {row["arm"] for row in rows} == {"feal"}
+    assert [row["column"] for row in rows] == ["round 1"] * 3 + ["round 2"] * 3
+    assert [row["samples"] for row in rows] == [4, 4, 0, 0, 0, 4]
+    assert rows[0]["alpha_a"] == pytest.approx(1 + 13.5)
+    assert rows[5]["alpha_c"] == pytest.approx(10)
+
+
+def test_strategies_show_what_each_chose_and_by_which_loss(tmp_path: Path) -> None:
+    runs = [fabricated(tmp_path / name, strategy=name) for name in ("feal", "random", "full")]
+    for run, left in zip(runs[:2], (1, 2), strict=True):
+        keep(run, "alder", "round-001", rows=[1, 2, 3], logits_global=EVIDENCE)
+        keep(run, "alder", "round-002", rows=[left, 3], logits_global=EVIDENCE[1:])
+    rows = STRATEGIES.data(runs)
+    assert list(dict.fromkeys(row["column"] for row in rows)) == ["feal", "random (plain loss)"]
+    assert [row["samples"] for row in rows] == [0, 1, 0, 1, 0, 0]
+    assert {row["round"] for row in rows} == {2}
+
+
+@pytest.mark.parametrize("plot", [ROUNDS, STRATEGIES])
+def test_without_diagnostics_or_three_classes_there_is_nothing_to_see(tmp_path: Path, plot: type[Plot]) -> None:
+    two = fabricated(tmp_path / "two", classes="ab")
+    keep(two, "alder", "round-001", rows=[1, 2], logits_global=np.ones((2, 2), np.float32))
+    keep(two, "alder", "round-002", rows=[2], logits_global=np.ones((1, 2), np.float32))
+    segmentation = fabricated(tmp_path / "masks", task="segmentation")
+    keep(segmentation, "alder", "round-001", rows=[1], aleatoric_global=[0.5])
+    for run in (fabricated(tmp_path / "none"), two, segmentation):
+        assert plot.data([run]) == []
+
+
+def test_triangles_keep_apart_and_go_on_below() -> None:
+    layout = arrange_triangles(_rows(7))
+    places = [(panel.x, panel.y) for panel in layout.triangles]
+    assert len(set(places)) == len(places) == 21
+    assert len({x for x, _ in places}) == 4
+    assert len({x for x, _ in [(panel.x, panel.y) for panel in arrange_triangles(_rows(5)).triangles]}) == 5
+    for one, other in zip(sorted(set(places)), sorted(set(places))[1:], strict=False):
+        assert other[0] - one[0] >= 1.1 or other[1] - one[1] > HEIGHT
+    assert all(0 <= panel.x <= layout.width - 1 and panel.y >= -layout.height for panel in layout.triangles)
+
+
+def test_colours_reach_as_far_as_the_brightest_triangle() -> None:
+    flat, sharp = arrange_triangles(_rows(1)), arrange_triangles([{**row, "alpha_a": 1e6} for row in _rows(1)])
+    assert flat.triangles[0].image() == pytest.approx(0)
+    assert flat.ticks == {-1: "≤ 0.1", 0: "1", 1: "10"}
+    assert sharp.ticks == {-1: "≤ 0.1", 0: "1", 1: "10", 2: "100", 3: "≥ 1000"}
+    assert np.isfinite(sharp.triangles[0].image()).all()
+    assert sharp.triangles[0].image()[0, 0] == 3
+
+
+def test_a_plot_holds_every_triangle_and_stays_small() -> None:
+    figure = ROUNDS.draw(_rows(11))
+    assert len(figure.axes[0].images) == 33
+    assert {"arm 0", "arm 10", "n = 10", "none", "A", "predicted\nC"} <= {
+        text.get_text() for text in figure.axes[0].texts
+    }
+    assert len(save_plot(figure, "svg")) < 800_000
+
+
+def test_a_class_that_is_never_predicted_is_an_empty_triangle() -> None:
+    rows = [{**row, "samples": 0, **dict.fromkeys(("alpha_a", "alpha_b", "alpha_c"))} for row in _rows(1)]
+    rows[0] = _rows(1)[0]
+    assert len(ROUNDS.draw(rows).axes[0].images) == 1
+
+
+def test_a_part_of_the_rows_is_drawn_all_the_same() -> None:
+    rows = [row for row in _rows(4) if row["predicted"] == "b"]
+    assert {triangle.row["predicted"] for triangle in arrange_triangles(rows).triangles} == {"b"}
+    assert len(ROUNDS.draw(rows).axes[0].images) == 4

@@ -1,0 +1,79 @@
+"""Pictures of any size become images of one, and what is said of them finds its way back."""
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from feal.data.resize import Fitting
+
+SHAPES = [
+    Fitting(),
+    Fitting(shape="letterbox"),
+    Fitting(shape="centre"),
+    Fitting(shape="canvas", canvas=48),
+]
+
+
+def _white(height: int, width: int) -> np.ndarray:
+    return np.full((height, width), 9, dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("fitting", "size", "shown"),
+    [
+        (Fitting(), (10, 40), (0, 20, 0, 20)),
+        (Fitting(shape="letterbox"), (10, 40), (7, 12, 0, 20)),
+        (Fitting(shape="letterbox"), (40, 30), (0, 20, 2, 17)),
+        (Fitting(shape="letterbox"), (1, 900), (9, 10, 0, 20)),
+        (Fitting(shape="centre"), (10, 40), (0, 20, 0, 20)),
+        (Fitting(shape="canvas", canvas=40), (20, 30), (5, 15, 2, 17)),
+        (Fitting(shape="canvas", canvas=40), (40, 40), (0, 20, 0, 20)),
+        (Fitting(shape="canvas", canvas=40), (40, 80), (5, 15, 0, 20)),
+    ],
+    ids=str,
+)
+def test_where_a_picture_lies(fitting: Fitting, size: tuple[int, int], shown: tuple[int, int, int, int]) -> None:
+    top, bottom, left, right = shown
+    expected = np.zeros((20, 20), dtype=np.uint8)
+    expected[top:bottom, left:right] = 9
+    assert np.array_equal(fitting.fit_image(_white(*size), 20, 20), expected)
+    assert np.array_equal(fitting.fit_mask(_white(*size), 20, 20), expected)
+    assert fitting.window(*size, (20, 20)) == (slice(top, bottom), slice(left, right))
+
+
+def test_the_middle_is_cut_out() -> None:
+    columns = np.tile(np.arange(41, dtype=np.uint8), (20, 1))
+    assert Fitting(shape="centre").fit_image(columns, 20, 20)[0].tolist() == list(range(10, 30))
+
+
+@pytest.mark.parametrize("fitting", SHAPES, ids=str)
+@pytest.mark.parametrize("size", [(40, 40), (20, 37), (48, 13), (2, 2), (1, 30)])
+def test_a_mask_comes_back_in_its_own_size_and_place(fitting: Fitting, size: tuple[int, int]) -> None:
+    rows, columns = np.indices(size)
+    truth = (1 + (rows >= size[0] / 2) + 2 * (columns >= size[1] / 2)).astype(np.uint8)
+    back = fitting.restore(fitting.fit_mask(truth, 96, 96), *size, nearest=True)
+    assert back.shape == size
+    seen = back > 0
+    assert np.array_equal(back[seen], truth[seen])
+    height, width = size
+    expected = min(size) / max(size) if fitting.shape == "centre" else 1
+    assert seen.mean() == pytest.approx(expected, abs=2 / min(height, width) if expected < 1 else 0)
+
+
+def test_what_was_cut_off_is_said_to_be_unseen() -> None:
+    back = Fitting(shape="centre").restore(np.full((4, 4), 0.25, np.float32), 4, 12, nearest=False, unseen=1)
+    assert back[0].tolist() == [1] * 4 + [0.25] * 4 + [1] * 4
+
+
+def test_without_a_rim_to_take_off_values_come_back_as_they_are() -> None:
+    values = np.random.default_rng(0).random((9, 9)).astype(np.float32)
+    for fitting in SHAPES[:3]:
+        assert np.array_equal(fitting.restore(values, 9, 9, nearest=False), values)
+
+
+@pytest.mark.parametrize(
+    "content", [{"shape": "round"}, {"shape": "canvas"}, {"canvas": 4}, {"clip": 0}, {"clip": 1.0}, {"crop": 3}]
+)
+def test_an_impossible_fitting_is_refused(content: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Fitting.model_validate(content)

@@ -1,0 +1,123 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feal.errors import FealError
+from feal.evidential import PlainCrossEntropy
+from feal.federation.site.training import Trainer, TrainingResult, draw_batches, learning_rate
+from feal.models import build_model
+from feal.settings import Training
+
+IMAGES = torch.rand(9, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+TARGETS = torch.arange(9) % 2
+
+
+class Samples:
+    """Labelled images in memory."""
+
+    def __init__(self, images: torch.Tensor, count: int) -> None:
+        self._images = images
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read_augmented(self, batch: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._images[batch], TARGETS[batch]
+
+
+def _train(
+    *,
+    moments: dict[str, torch.Tensor] | None = None,
+    weights: dict[str, torch.Tensor] | None = None,
+    lr: float = 1e-3,
+    seed: int = 0,
+    images: torch.Tensor = IMAGES,
+    samples: int = len(TARGETS),
+    local_epochs: int = 1,
+    weight_decay: float = 0.0,
+) -> TrainingResult:
+    torch.manual_seed(1)
+    network = build_model("tiny-cnn", task="classification", classes=2, channels=3, height=32, width=32)
+    if weights is not None:
+        network.load_state_dict(weights)
+    labelled: Any = Samples(images, samples)
+    trainer = Trainer(
+        labelled,
+        objective=PlainCrossEntropy(),
+        training=Training(lr=lr, batch_size=4, weight_decay=weight_decay),
+        steps=2,
+        device=torch.device("cpu"),
+    )
+    return trainer.train(
+        network,
+        step=0,
+        epochs=local_epochs,
+        order=torch.Generator().manual_seed(seed),
+        augment=torch.Generator(),
+        moments=moments,
+    )
+
+
+@given(st.integers(1, 70), st.integers(1, 20))
+def test_batches_are_a_partition_without_single_samples(samples: int, batch_size: int) -> None:
+    cut = draw_batches(samples, batch_size, torch.Generator().manual_seed(0))
+    assert all(len(batch) >= 2 for batch in cut)
+    assert all(len(batch) <= max(batch_size, 2) + 1 for batch in cut)
+    if samples > 1:
+        assert sorted(torch.cat(cut).tolist()) == list(range(samples))
+    else:
+        assert cut[0].tolist() == [0, 0]
+
+
+def test_it_is_adam_as_torch_has_it() -> None:
+    torch.manual_seed(1)
+    network = build_model("tiny-cnn", task="classification", classes=2, channels=3, height=32, width=32).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=0.1)
+    generator = torch.Generator().manual_seed(0)
+    losses = []
+    for _ in range(2):
+        losses = []
+        for batch in draw_batches(9, 4, generator):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(network(IMAGES[batch]), TARGETS[batch])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item() * len(batch))
+    trained = _train(local_epochs=2, weight_decay=0.1)
+    for name, tensor in network.state_dict().items():
+        torch.testing.assert_close(trained.weights[name], tensor)
+    assert trained.loss == pytest.approx(sum(losses) / 9, rel=1e-6)
+
+
+def test_the_loss_of_a_lone_sample_is_its_own() -> None:
+    """It is taken twice for BatchNorm's sake, and counts once."""
+    torch.manual_seed(1)
+    network = build_model("tiny-cnn", task="classification", classes=2, channels=3, height=32, width=32).train()
+    expected = torch.nn.functional.cross_entropy(network(IMAGES[[0, 0]]), TARGETS[[0, 0]])
+    assert _train(samples=1).loss == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_moments_carry_over_as_if_training_had_not_paused() -> None:
+    first = _train(seed=0)
+    second = _train(seed=1, moments=first.moments, weights=first.weights)
+    anew = _train(seed=1, weights=first.weights)
+    assert second.moments["step"][0].item() == 2 * first.moments["step"][0].item()
+    assert not torch.equal(second.moments["exp_avg"], anew.moments["exp_avg"])
+    name = next(iter(first.weights))
+    assert not torch.equal(second.weights[name], anew.weights[name])
+
+
+def test_a_loss_that_is_not_finite_is_said() -> None:
+    with pytest.raises(FealError, match="diverged"):
+        _train(images=torch.full_like(IMAGES, math.inf))
+
+
+def test_the_learning_rate_falls_at_half_of_the_communication_rounds() -> None:
+    rates = [learning_rate(Training(lr=1.0), step=step, steps=5) for step in range(5)]
+    assert rates == [1.0, 1.0, 1.0, 0.1, 0.1]
+    assert learning_rate(Training(lr=1.0, schedule="none"), step=4, steps=5) == 1.0
