@@ -9,7 +9,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from feal.analysis.arms import Arm, Over, make_arms
-from feal.analysis.runs import Run, RunCollection, find_runs, read_run, read_runs
+from feal.analysis.runs import Run, RunCollection, find_runs, open_run, read_runs
 from feal.config import load
 from feal.config.overrides import COMPONENTS
 from feal.errors import FealError
@@ -152,7 +152,7 @@ def _read_by_preset(entry: Entry, places: Sequence[Path]) -> tuple[dict[str, Run
     left_out: list[str] = []
     for path in find_runs(places):
         try:
-            dataset = read_run(path).settings.dataset.name
+            dataset = open_run(path).settings.dataset.name
         except FealError as error:
             left_out.append(str(error))
             continue

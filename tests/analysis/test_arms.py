@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from feal.analysis.arms import make_arms, make_curve, read_curve
-from feal.analysis.runs import read_run
+from feal.analysis.runs import open_run
 from feal.data.synthetic.lesion_appearance import CLASSES
 from feal.errors import FealError
 from feal.experiment import Result, start
@@ -123,7 +123,7 @@ def test_sites_without_a_test_part_have_no_figures(tmp_path: Path) -> None:
 def test_labels_are_counted_only_where_asked_for(run: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read_curve(run.folder, arm="a")
     monkeypatch.setattr("feal.rundir.site_store.Store.__init__", None)
-    curve = make_curve(read_run(run.folder), arm="a")
+    curve = make_curve(open_run(run.folder), arm="a")
     assert [point.pooled for point in curve.points] == [point.pooled for point in whole.points]
     assert (curve.values().tolist(), curve.labels().tolist()) == (whole.values().tolist(), whole.labels().tolist())
     with pytest.raises(ValueError, match="found=True"):

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from feal.analysis.outputs import make_context, read_energies, read_pool, read_pool_logits, read_selected_logits
-from feal.analysis.runs import Run, pick_arm, read_run
+from feal.analysis.runs import Run, open_run, pick_arm
 from feal.data import locate, open_prepared
 from feal.errors import FealError
 from feal.experiment import start
@@ -18,7 +18,7 @@ from tests.runs import tiny
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("runs") / "entropy"
     start(tiny(strategy="entropy"), out=out)
-    return read_run(out)
+    return open_run(out)
 
 
 def test_what_was_chosen_is_what_the_selections_name(run: Run) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from feal.analysis.runs import find_runs, group_by_arm, read_run, read_runs
+from feal.analysis.runs import find_runs, group_by_arm, open_run, read_runs
 from feal.errors import FealError
 from feal.experiment import start
 from feal.rundir.config import write_config
@@ -56,7 +56,7 @@ def test_an_arm_is_named_by_what_tells_it_apart(sweep: Path) -> None:
 
 
 def test_a_run_says_what_it_holds(sweep: Path) -> None:
-    run = read_run(sweep / "random" / "1")
+    run = open_run(sweep / "random" / "1")
     assert (run.task, run.status, run.problems) == ("classification", "finished", ())
     assert len(run.rounds) == 1
     assert len(run.classes) == 5
@@ -69,7 +69,7 @@ def test_a_broken_line_is_told_by_its_number_and_the_rest_is_used(sweep: Path, t
     lines = log.read_bytes().splitlines(keepends=True)
     lines[1] = b"x" * (len(lines[1]) - 1) + b"\n"
     log.write_bytes(b"".join(lines))
-    run = read_run(copy)
+    run = open_run(copy)
     assert len(run.problems) == 1
     assert run.problems[0].startswith(f"{log}, line 2: no record")
     assert len(run.events) == len(lines) - 1
@@ -82,7 +82,7 @@ def test_a_round_without_its_figures_is_a_broken_line(sweep: Path, tmp_path: Pat
     (at,) = (number for number, line in enumerate(lines) if b'"event": "round"' in line)
     lines[at] = b'{"event": "round", "round": 1}'.ljust(len(lines[at]) - 1) + b"\n"
     log.write_bytes(b"".join(lines))
-    run = read_run(copy)
+    run = open_run(copy)
     assert run.rounds == ()
     assert run.problems[0].startswith(f"{log}, line {at + 1}: ")
 
@@ -101,11 +101,11 @@ def test_a_log_cut_short_is_told(sweep: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(sweep / "n5", tmp_path / "copy")
     log = copy / "metrics.jsonl"
     log.write_bytes(log.read_bytes()[:-10])
-    run = read_run(copy)
+    run = open_run(copy)
     assert run.rounds == ()
     assert any("shorter than what was written" in problem for problem in run.problems)
     log.unlink()
-    assert "cannot be read" in read_run(copy).problems[0]
+    assert "cannot be read" in open_run(copy).problems[0]
 
 
 def test_runs_of_different_experiments_are_refused_with_the_reason(sweep: Path, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_seed_twice_is_used_once_and_said(sweep: Path, tmp_path: Path) -> None
     other = copied(sweep / "n5", tmp_path / "other", change=lambda *_: 0.25)
     assert any("but their metrics differ" in sentence for sentence in read_runs([copy, other]).left_out)
     with pytest.raises(FealError, match="both feal with seed 0"):
-        group_by_arm([read_run(copy), read_run(other)])
+        group_by_arm([open_run(copy), open_run(other)])
 
 
 def test_of_two_runs_of_a_seed_the_finished_one_is_kept(sweep: Path, tmp_path: Path) -> None:
@@ -222,4 +222,4 @@ def test_nothing_there_and_nothing_begun_are_told(tmp_path: Path) -> None:
     with pytest.raises(FealError, match="has started"):
         read_runs([tmp_path])
     with pytest.raises(FealError, match="has not started"):
-        read_run(tmp_path / "new")
+        open_run(tmp_path / "new")

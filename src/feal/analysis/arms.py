@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.analysis.runs import Run, group_by_arm, read_run
+from feal.analysis.runs import Run, group_by_arm, open_run
 from feal.errors import FealError
 from feal.metrics import primary_metric
 from feal.plugins import short_name
@@ -108,7 +108,7 @@ def read_curve(path: Path, *, arm: str | None = None) -> Curve:
     Raises:
         FealError: there is no run, or it is damaged.
     """
-    run = read_run(path)
+    run = open_run(path)
     if run.problems:
         raise FealError(f"{run.problems[0]} Restore the file from a copy, or start a new run.")
     return make_curve(run, arm=arm, found=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -123,12 +124,13 @@ def find_runs(places: Iterable[Path]) -> list[Path]:
     return sorted(found)
 
 
-def read_run(path: Path) -> Run:
-    """Read a run in its present state.
+def open_run(folder: str | PathLike[str]) -> Run:
+    """Read a run directory, finished or not: settings, records of rounds, notes.
 
     Raises:
         FealError: there is no run, it has not started, or its configuration or state is damaged.
     """
+    path = Path(folder)
     settings = read_settings(path)
     journal = Journal(path)
     if not journal.has_state():
@@ -159,7 +161,7 @@ def read_runs(places: Iterable[Path]) -> RunCollection:
             if _has_not_started(path):
                 not_started += 1
             else:
-                runs.append(read_run(path))
+                runs.append(open_run(path))
         except FealError as error:
             left_out.append(f"{error} It is left out.")
         except OSError as error:

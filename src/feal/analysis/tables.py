@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from statistics import multimode
 from typing import TYPE_CHECKING, Any
@@ -155,17 +156,23 @@ def to_rows(table: RoundTable, found: Comparison) -> list[dict[str, Any]]:
     return rows
 
 
-def compare_runs(
-    *places: Path | str,
+def compare(
+    *places: str | PathLike[str],
     metric: str | None = None,
     over: Over = "pooled",
     share: float = 0.95,
     to: str | None = None,
 ) -> DataFrame:
-    """Return all numbers of `feal compare` over the runs at or below the places as a pandas data frame.
+    """Compare the arms of the runs at or below the places, as a pandas data frame: all numbers of `feal compare`.
 
-    A row for each arm and round (`metric` names the metric), then rows for the mean of rounds 2 to R (`outcome`),
-    the area under the curve, the labels to a share of full supervision, and the difference to the reference.
+    A row for each arm and round, then rows for the outcome (mean of rounds 2 to R), the area under the curve, the
+    labels to a share of full supervision, and the difference to the reference with its interval.
+
+    Args:
+        metric: the task's main metric by default.
+        over: all test samples pooled, or the mean over sites.
+        share: the share of full supervision that labels are counted to.
+        to: the arm of reference; the nearest random one by default.
 
     Raises:
         FealError: there are no runs, they are of different experiments, or the metric or arm is unknown.

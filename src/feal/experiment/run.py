@@ -6,8 +6,11 @@ import shutil
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
+from feal.config import load, revise
 from feal.data import locate, open_prepared
 from feal.errors import FealError
 from feal.federation.callbacks import Callback, NullCallback
@@ -22,7 +25,7 @@ from feal.rundir.config import read_config, read_settings, write_config
 from feal.rundir.journal import Journal, State, write_summary
 from feal.rundir.layout import RunDirectory, create_run_directory
 from feal.rundir.records import Round
-from feal.settings import Component, Settings
+from feal.settings import Component, Settings, flatten
 from feal.tensors import hash_tensors
 
 
@@ -40,6 +43,22 @@ class Result:
     task: str
     rounds: tuple[Round, ...]
     """The record of every finished round."""
+
+
+def run(preset: str, *, out: str | PathLike[str], wait: bool = False, **overrides: Any) -> Result:
+    """Run an experiment to its end, or until it waits for labels.
+
+    Args:
+        preset: the name of a preset, or the path of a YAML file.
+        out: the run directory, new or empty.
+        wait: keep looking for people's labels instead of ending with the status `waiting`.
+        overrides: settings that differ from the preset: `seed=1`, `strategy={"name": "feal", "tau": 0.9}` or
+            `**{"strategy.tau": 0.9}`.
+
+    Raises:
+        FealError: bad settings, data that do not fit, a directory that is taken.
+    """
+    return start(load(preset, overrides), out=Path(out), wait=wait)
 
 
 def start(settings: Settings, *, out: Path, wait: bool = False, callback: Callback | None = None) -> Result:
@@ -73,25 +92,31 @@ def start(settings: Settings, *, out: Path, wait: bool = False, callback: Callba
 
 
 def resume(
-    path: Path, *, settings: Settings | None = None, wait: bool = False, callback: Callback | None = None
+    folder: str | PathLike[str],
+    *,
+    settings: Settings | None = None,
+    wait: bool = False,
+    callback: Callback | None = None,
+    **changes: Any,
 ) -> Result:
-    """Continue a run from its last commit.
+    """Continue a run from its last commit, with other operational settings such as `rounds=8`.
 
     Args:
-        path: the run directory.
-        settings: the run's settings with changes that leave its results as they are, such as more rounds or
-            another transport.
+        folder: the run directory.
+        settings: the run's settings with the changes in them, instead of `changes`.
         wait: check for labels repeatedly instead of ending as `waiting`.
         callback: receives the progress.
+        changes: settings that leave the results as they are, such as more rounds or another transport.
 
     Raises:
         FealError: there is no run, its configuration was edited, a file is damaged, or another process uses it.
     """
+    path = Path(folder)
     directory = RunDirectory(path)
     read_config(directory)
     with lock_directory(path):
         current = read_settings(path)
-        revised = settings or current
+        revised = settings or (revise(current, flatten(changes)) if changes else current)
         if revised.identity() != current.identity():
             raise FealError(f"{path} was started with other settings: start a new run for these.")
         if revised.rounds < current.rounds:

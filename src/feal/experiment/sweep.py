@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import product
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
 from feal.config import applicable, load, parse
 from feal.errors import FealError
-from feal.experiment.run import resume, start
+from feal.experiment.run import Result, read_result, resume, start
 from feal.plugins import short_name
 from feal.processes import run_tasks
 from feal.rundir.config import read_settings
@@ -25,6 +26,29 @@ IN_EVERY_NAME = ("strategy", "strategy.query_model", "seed")
 _OPENING, _CLOSING = "[{", "]}"
 BYTES_PER_RUN = 2 * 2**30
 """Free memory that a run is assumed to need."""
+
+
+def sweep(preset: str, *, out: str | PathLike[str], processes: int | None = None, **values: Any) -> list[Result]:
+    """Run every valid combination of settings; a setting with a list has several values.
+
+    A repeated call continues an interrupted sweep. A parameter applies to the strategies that have it.
+
+    Args:
+        preset: the name of a preset, or the path of a YAML file.
+        out: the directory of the runs.
+        processes: runs at a time; by default as many as cores and free memory allow.
+        values: `strategy=["feal", "random"], seed=[0, 1]`; inside a section `**{"strategy.tau": [0.8, 0.9]}`.
+
+    Raises:
+        FealError: bad settings, a directory that holds other runs, or a run that could not be finished.
+    """
+    grid = {key: value if isinstance(value, list) else [value] for key, value in flatten(values).items()}
+    plan = plan_sweep(preset, grid)
+    runs = [SweepRun(Path(out) / name, settings) for name, settings in plan.runs.items()]
+    problems = run_sweep(runs, processes=min(processes or default_parallelism(runs), len(runs)))
+    for folder, problem in problems.items():
+        raise FealError(f"{folder} is not finished: {problem}")
+    return [read_result(run.folder) for run in runs]
 
 
 @dataclass(frozen=True, kw_only=True)

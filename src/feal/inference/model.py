@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -186,8 +187,8 @@ class TrainedModel:
         }
 
 
-def load_model(path: Path | str, *, round: int | None = None) -> TrainedModel:
-    """Load the model of a run directory (of its newest round, or of `round`) or of an export.
+def load_model(path: str | PathLike[str], *, round: int | None = None) -> TrainedModel:
+    """Load the global model of a run directory or of an export, of the last round by default.
 
     Nothing is written there, and a run in progress is not disturbed.
 

@@ -50,7 +50,7 @@ def select(
     device: str | torch.device = "cpu",
     **parameters: Any,
 ) -> PoolSelection:
-    """Select up to `budget` of the images by a strategy.
+    """Select up to `budget` images by a strategy, on any `torch.nn.Module` and any iterable of batches.
 
     Args:
         strategy: a registered name, `file.py:Class`, or a `Strategy`.

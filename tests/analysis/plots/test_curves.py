@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from feal.analysis.plots import PLOTS, save_plot
-from feal.analysis.runs import read_run, read_runs
+from feal.analysis.runs import open_run, read_runs
 from feal.experiment import start
 from tests.analysis.plots.specs import axis_titles, drawn, menus, titles
 from tests.records import record, run
@@ -152,7 +152,7 @@ def test_a_seed_without_a_value_is_left_out_of_the_mean() -> None:
 def test_curves_carry_the_values_of_the_summary(tmp_path: Path) -> None:
     start(tiny(strategy="random", rounds=1, communication_rounds=1), out=tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    chart = CURVES.draw(CURVES.data([read_run(tmp_path / "run")]))
+    chart = CURVES.draw(CURVES.data([open_run(tmp_path / "run")]))
     for metric, values in summary["rounds"][0]["metrics"].items():
         [row] = drawn(chart, series="random", metric=metric, over="pooled")
         assert row["value"] == pytest.approx(values["pooled"], rel=1e-5)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from feal.analysis.plots import PLOTS, read_plot_rows, save_plot
 from feal.analysis.plots.maps import SIDE, SelectedImage, draw_map
-from feal.analysis.runs import Run, read_run
+from feal.analysis.runs import Run, open_run
 from feal.annotation import Answer, Query
 from feal.data import open_labels, open_prepared
 from feal.errors import FealError
@@ -161,7 +161,7 @@ def test_data_that_are_not_at_hand_or_not_the_run_s_are_one_sentence(run: Run, t
 def test_a_run_s_own_maps_are_shown_and_nothing_is_written(tmp_path: Path) -> None:
     start(tiny_polyps(), out=tmp_path / "run")
     before = fingerprint(tmp_path / "run")
-    run = read_run(tmp_path / "run")
+    run = open_run(tmp_path / "run")
     rows = read_plot_rows(MAPS, [run], pictures=True)
     assert differences(before, fingerprint(tmp_path / "run")) == []
     assert [row["kind"] for row in rows] == KINDS * 4

@@ -14,7 +14,7 @@ import pytest
 from feal.analysis.plots import PLOTS, Chart, PlotRows
 from feal.analysis.report import build_report, render_page
 from feal.analysis.report.build import SECTIONS, pack_charts, render_body
-from feal.analysis.runs import Run, RunCollection, read_run
+from feal.analysis.runs import Run, RunCollection, open_run
 from feal.errors import FealError
 from feal.settings import Component
 from tests.analysis.made import made
@@ -53,7 +53,7 @@ class Nothing(Named):
 
 @pytest.fixture
 def run(finished: Path) -> Run:
-    return read_run(finished)
+    return open_run(finished)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from PIL import Image
 from feal.analysis.report import build_report
 from feal.analysis.report.build import render_body
 from feal.analysis.report.thumbnails import MAX_PER_SITE, make_gallery
-from feal.analysis.runs import Run, read_run
+from feal.analysis.runs import Run, open_run
 from feal.data import open_labels
 from feal.errors import FealError
 from feal.experiment import start
@@ -22,7 +22,7 @@ from tests.runs import tiny_polyps
 
 @pytest.fixture
 def run(finished: Path) -> Run:
-    return read_run(finished)
+    return open_run(finished)
 
 
 def test_pictures_are_there_only_if_asked_for(run: Run) -> None:
@@ -55,7 +55,7 @@ def test_each_picture_has_its_score_prediction_and_label(run: Run) -> None:
 @pytest.mark.slow
 def test_masks_are_outlined(tmp_path: Path) -> None:
     folder = start(tiny_polyps(rounds=1, communication_rounds=1), out=tmp_path / "run").folder
-    (group,) = make_gallery([read_run(folder)]).groups
+    (group,) = make_gallery([open_run(folder)]).groups
     assert {picture.label for pictures in group.sites.values() for picture in pictures} == {"outlined"}
 
 
