@@ -11,7 +11,7 @@ import pytest
 
 from feal.analysis.arms import make_arms, make_curve, read_curve
 from feal.analysis.runs import open_run
-from feal.data.synthetic.lesion_appearance import CLASSES
+from feal.data.synthetic.lesions import LESION_CLASSES
 from feal.errors import FealError
 from feal.experiment import Result, start
 from feal.federation.callbacks import NullCallback
@@ -37,7 +37,7 @@ def test_a_curve_is_what_the_summary_says(run: Result) -> None:
     summary = json.loads((run.folder / "summary.json").read_text())
     assert (curve.arm, curve.seed, curve.task) == ("random-plain", 3, "classification")
     assert curve.finished
-    assert curve.classes == CLASSES[:5]
+    assert curve.classes == LESION_CLASSES[:5]
     assert [point.round for point in curve.points] == [1, 2]
     for point, record in zip(curve.points, summary["rounds"], strict=True):
         assert point.labels == sum(record["labels"].values())

@@ -10,8 +10,7 @@ from feal.data import locate
 from feal.data.labels import open_labels
 from feal.data.prepared import PreparedSet, open_prepared
 from feal.data.synthetic.base import SITE_NAMES
-from feal.data.synthetic.lesion_appearance import APPEARANCES, blend_appearances, class_shares
-from feal.data.synthetic.lesions import SyntheticLesions
+from feal.data.synthetic.lesions import APPEARANCES, SyntheticLesions, blend_appearances, class_shares
 from feal.data.verify import verify
 from feal.errors import FealError
 

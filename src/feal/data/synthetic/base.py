@@ -1,25 +1,33 @@
-"""Define synthetic data sets: their parameters, cohorts and cameras, and how they are written."""
+"""Define synthetic data sets: their parameters, their patients, what images are drawn with, and cameras."""
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count as numbers
-from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from feal.data.synthetic.drawing import Field, make_generator, pixel_grid
 from feal.data.writer import PreparedWriter, SiteWriter
 from feal.registry import Configurable
 from feal.settings import Task
 
+Field = NDArray[np.float64]
+
+SITE_NAMES = (
+    "alder", "birch", "cedar", "dogwood", "elm", "fir",
+    "ginkgo", "hazel", "ironwood", "juniper", "katsura", "larch",
+)  # fmt: skip
+
+_SITE_SHARES = (1.0, 0.8, 0.6, 0.45)
+"""Sizes of sites relative to the largest, repeated for sites after the fourth."""
 _CHUNK = 128
 
 
@@ -62,15 +70,11 @@ class SyntheticDataset(Configurable, ABC):
 
     def cases(self, site: str) -> list[Case]:
         """Return the samples of a site, the training split first."""
-        counts = {"train": max(1, round(self.params.train * site_share(site))), "test": self.params.test}
-        address = (self.name, self.params.seed)
-        return [
-            case
-            for split, count in counts.items()
-            for case in draw_cohort(
-                address, site=site, split=split, count=count, given=self.params.labelled_fraction
-            )
-        ]
+        share = _SITE_SHARES[SITE_NAMES.index(site) % len(_SITE_SHARES)]
+        counts = {"train": max(1, round(self.params.train * share)), "test": self.params.test}
+        address, given = (self.name, self.params.seed), self.params.labelled_fraction
+        cohorts = [draw_cohort(address, site=site, split=s, count=n, given=given) for s, n in counts.items()]
+        return [case for cohort in cohorts for case in cohort]
 
     def write(self, root: Path) -> None:
         """Draw the data set and write it as a prepared folder."""
@@ -101,12 +105,6 @@ class SyntheticDataset(Configurable, ABC):
                 images=np.stack(images),
                 labels=np.stack(labels),
             )
-
-
-def to_uint8(image: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Convert an image with values about [0, 1] to 8 bits."""
-    pixels: NDArray[np.uint8] = (np.clip(image, 0.0, 1.0) * 255 + 0.5).astype(np.uint8)
-    return pixels
 
 
 # The fractional parts of its multiples fill [0, 1) evenly from the start.
@@ -142,23 +140,21 @@ def draw_cohort(address: tuple[str | int, ...], *, site: str, split: str, count:
     >>> few == draw_cohort((0, "lesions"), site="alder", split="train", count=9, given=0.0)[:3]
     True
     """
-    cases = islice(_cases((*address, site, split), site=site, split=split, given=given), count)
-    return list(cases)
-
-
-def _cases(address: tuple[str | int, ...], *, site: str, split: str, given: float) -> Iterator[Case]:
+    address = (*address, site, split)
     start = make_generator(*address, "rank").random()
-    index = numbers()
+    cases: list[Case] = []
     for patient in numbers():
+        if len(cases) >= count:
+            break
         own = (*address, patient)
         generator = make_generator(*own, "course")
         clear, series, length = generator.random(), generator.random(), int(generator.integers(4, 9))
         kind = "ambiguous" if clear < _AMBIGUOUS else "easy"
         # Repeats in the test split would only make its metrics noisier.
-        repeated = split == "train" and kind == "easy" and series < _SERIES / (1 - _AMBIGUOUS)
-        for take in range(length if repeated else 1):
-            yield Case(
-                id=f"{site}-{split}-{next(index):06d}",
+        is_repeated = split == "train" and kind == "easy" and series < _SERIES / (1 - _AMBIGUOUS)
+        cases += [
+            Case(
+                id=f"{site}-{split}-{len(cases) + take:06d}",
                 patient=f"{site}-{split}-p{patient:06d}",
                 split=split,
                 kind="redundant" if take else kind,
@@ -167,19 +163,81 @@ def _cases(address: tuple[str | int, ...], *, site: str, split: str, given: floa
                 take=take,
                 rank=(start + patient * _GOLDEN) % 1.0,
             )
+            for take in range(length if is_repeated else 1)
+        ]
+    return cases[:count]
 
 
-SITE_NAMES = (
-    "alder", "birch", "cedar", "dogwood", "elm", "fir",
-    "ginkgo", "hazel", "ironwood", "juniper", "katsura", "larch",
-)  # fmt: skip
+def make_generator(*address: str | int) -> np.random.Generator:
+    """Make a generator that depends on its address only, not on earlier draws.
 
-_SHARES = (1.0, 0.8, 0.6, 0.45)
+    >>> float(make_generator(0, "alder").random()) == float(make_generator(0, "alder").random())
+    True
+    """
+    digest = hashlib.blake2b("\0".join(map(str, address)).encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Camera:
-    """The properties of a site's camera."""
+@lru_cache(maxsize=8)
+def pixel_grid(size: int) -> tuple[Field, Field]:
+    """Return the pixel centres of a square image in [-1, 1], as x and y of shape [size, size]."""
+    axis = (np.arange(size) + 0.5) * 2 / size - 1
+    x, y = np.meshgrid(axis, axis)
+    x.flags.writeable = y.flags.writeable = False
+    return x, y
+
+
+def rotate_coordinates(
+    x: Field, y: Field, *, angle: float, shift: tuple[float, float] = (0.0, 0.0), scale: float = 1.0
+) -> tuple[Field, Field]:
+    """Return the coordinates of an object that is rotated by `angle`, moved by `shift` and enlarged by `scale`."""
+    cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
+    moved_x, moved_y = x - shift[0], y - shift[1]
+    return cos * moved_x + sin * moved_y, cos * moved_y - sin * moved_x
+
+
+def draw_noise(generator: np.random.Generator, x: Field, y: Field, *, cells: int) -> Field:
+    """Draw smooth noise of about unit variance over the coordinates, with `cells` bumps over [-1, 1]."""
+    lattice = generator.standard_normal((2 * cells + 4, 2 * cells + 4))
+    places = np.stack([(y + 2) * cells / 2 + 1.5, (x + 2) * cells / 2 + 1.5])
+    values: Field = ndimage.map_coordinates(lattice, places, order=2, prefilter=False, mode="mirror")
+    # Quadratic B-splines reduce the deviation of white noise to 0.55.
+    return values / 0.55
+
+
+def draw_spots(x: Field, y: Field, *, places: Field, radii: Field) -> Field:
+    """Draw the union of soft discs at places [k, 2] with radii [k]; 1 at their centres, 0 outside."""
+    far = (x - places[:, :1, None]) ** 2 + (y - places[:, 1:, None]) ** 2
+    values: Field = np.exp(-((far / radii[:, None, None] ** 2) ** 1.5)).max(axis=0)
+    return values
+
+
+def sample_disc(generator: np.random.Generator, count: int, *, radius: float) -> Field:
+    """Draw random places [count, 2], uniformly over a disc."""
+    angle, reach = generator.uniform(0, 2 * np.pi, count), radius * np.sqrt(generator.random(count))
+    return np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=1)
+
+
+def soft_step(value: Field, *, width: float) -> Field:
+    """Compute a soft step from 0 to 1 around zero, about `width` wide."""
+    rising: Field = 0.5 + 0.5 * np.tanh(2 * value / width)
+    return rising
+
+
+def draw_line(distance: Field, *, width: float) -> Field:
+    """Draw a line: 1 where `distance` is zero, falling to 0 about `width` away."""
+    profile: Field = np.exp(-((distance / width) ** 2))
+    return profile
+
+
+def paint(image: Field, colour: Field, cover: Field) -> Field:
+    """Paint a colour (or an image) over an image [3, H, W] where `cover` [H, W] is 1."""
+    layer = colour[:, None, None] if colour.ndim == 1 else colour
+    return image + (layer - image) * cover
+
+
+class Camera(NamedTuple):
+    """The properties of a site's camera; blur and grain are in pixels, blur in those of a 32-pixel image."""
 
     cast: tuple[float, float, float]
     contrast: float
@@ -192,24 +250,12 @@ class Camera:
     zoom: float
 
 
-_CAMERAS = {
-    "alder": Camera(
-        cast=(1.0, 1.0, 1.0), contrast=1.0, gamma=1.0, saturation=1.0,
-        blur=0.0, noise=0.012, grain=0.0, vignette=0.0, zoom=1.0,
-    ),
-    "birch": Camera(
-        cast=(0.86, 0.98, 1.12), contrast=0.74, gamma=0.8, saturation=0.75,
-        blur=0.5, noise=0.01, grain=0.0, vignette=0.15, zoom=0.84,
-    ),
-    "cedar": Camera(
-        cast=(1.12, 0.93, 0.74), contrast=1.22, gamma=1.25, saturation=1.15,
-        blur=0.25, noise=0.022, grain=0.6, vignette=0.75, zoom=1.06,
-    ),
-    "dogwood": Camera(
-        cast=(1.06, 0.86, 1.02), contrast=0.92, gamma=1.15, saturation=0.6,
-        blur=0.0, noise=0.035, grain=0.0, vignette=0.4, zoom=1.25,
-    ),
-}  # fmt: skip
+_CAMERAS = {  # in the order of the fields
+    "alder": Camera((1.0, 1.0, 1.0), 1.0, 1.0, 1.0, 0.0, 0.012, 0.0, 0.0, 1.0),
+    "birch": Camera((0.86, 0.98, 1.12), 0.74, 0.8, 0.75, 0.5, 0.01, 0.0, 0.15, 0.84),
+    "cedar": Camera((1.12, 0.93, 0.74), 1.22, 1.25, 1.15, 0.25, 0.022, 0.6, 0.75, 1.06),
+    "dogwood": Camera((1.06, 0.86, 1.02), 0.92, 1.15, 0.6, 0.0, 0.035, 0.0, 0.4, 1.25),
+}
 
 
 def get_camera(site: str) -> Camera:
@@ -230,36 +276,21 @@ def get_camera(site: str) -> Camera:
     )
 
 
-def site_share(site: str) -> float:
-    """Return a site's size relative to the largest site."""
-    return _SHARES[SITE_NAMES.index(site) % len(_SHARES)]
-
-
-def photograph(image: Field, camera: Camera, generator: np.random.Generator) -> Field:
-    """Apply a camera to an image [3, H, W]; blur is in pixels of a 32-pixel image."""
+def photograph(image: Field, camera: Camera, generator: np.random.Generator) -> NDArray[np.uint8]:
+    """Apply a camera to an image [3, H, W] with values about [0, 1], and convert it to 8 bits."""
     size = image.shape[-1]
     grey = image.mean(axis=0)
     image = grey + camera.saturation * (image - grey)
     image = 0.55 + camera.contrast * (image - 0.55)
     image = np.clip(image, 0.0, 1.0) ** camera.gamma * np.array(camera.cast)[:, None, None]
     if camera.vignette:
-        image = image * _vignette(size, camera.vignette)
+        image = image * (1 - camera.vignette / (1 + np.exp(-10 * (np.hypot(*pixel_grid(size)) - 1.12))))
     if camera.blur:
         spread = camera.blur * size / 32
         image = ndimage.gaussian_filter(image, (0, spread, spread), truncate=2.5)
-    return image + _grain(generator, size, camera)
-
-
-def _vignette(size: int, strength: float) -> Field:
-    x, y = pixel_grid(size)
-    dark: Field = 1 - strength / (1 + np.exp(-10 * (np.hypot(x, y) - 1.12)))
-    return dark
-
-
-def _grain(generator: np.random.Generator, size: int, camera: Camera) -> Field:
-    light = generator.standard_normal((1, size, size))
-    colour = generator.standard_normal((3, size, size))
-    both = 0.8 * light + 0.6 * colour
+    light, colour = generator.standard_normal((1, size, size)), generator.standard_normal((3, size, size))
+    noise = 0.8 * light + 0.6 * colour
     if camera.grain:
-        both = 1.8 * ndimage.gaussian_filter(both, (0, camera.grain, camera.grain), truncate=2.5)
-    return camera.noise * both
+        noise = 1.8 * ndimage.gaussian_filter(noise, (0, camera.grain, camera.grain), truncate=2.5)
+    pixels: NDArray[np.uint8] = (np.clip(image + camera.noise * noise, 0.0, 1.0) * 255 + 0.5).astype(np.uint8)
+    return pixels

@@ -9,14 +9,17 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from feal.data.synthetic.base import Case, SyntheticDataset, get_camera, photograph, to_uint8
-from feal.data.synthetic.drawing import (
+from feal.data.synthetic.base import (
+    Case,
     Field,
+    SyntheticDataset,
     draw_line,
     draw_noise,
     draw_spots,
+    get_camera,
     make_generator,
     paint,
+    photograph,
     pixel_grid,
     rotate_coordinates,
     sample_disc,
@@ -24,9 +27,8 @@ from feal.data.synthetic.drawing import (
 )
 from feal.settings import Task
 
-_MUCOSA = np.array([0.80, 0.46, 0.40])
-_VESSEL, _LUMEN, _LIGHT, _STOOL = (
-    np.array(rgb) for rgb in ((0.62, 0.20, 0.20), (0.22, 0.07, 0.06), (1.0, 0.97, 0.93), (0.72, 0.62, 0.25))
+_MUCOSA, _VESSEL, _LUMEN, _LIGHT, _STOOL = np.array(
+    [(0.80, 0.46, 0.40), (0.62, 0.20, 0.20), (0.22, 0.07, 0.06), (1.0, 0.97, 0.93), (0.72, 0.62, 0.25)]
 )
 
 # The share of patients without a polyp, and by site the share of small polyps; the rest are large.
@@ -39,7 +41,7 @@ class _Polyp:
     radius: float
     long: float
     height: float
-    tint: NDArray[np.float64]
+    tint: Field
     place: tuple[float, float]
     angle: float
 
@@ -78,7 +80,7 @@ class SyntheticPolyps(SyntheticDataset):
             depth, image, relief = _paint_polyp(patient, image, relief, x, y, polyp)
             mask = (depth > 0).astype(np.uint8)
         image = _light(patient, image, relief, x, y)
-        return to_uint8(photograph(image * moment.normal(1.0, 0.02), camera, moment)), mask
+        return photograph(image * moment.normal(1.0, 0.02), camera, moment), mask
 
 
 def _place(moment: np.random.Generator, *, size: int, zoom: float) -> tuple[Field, Field]:
@@ -106,7 +108,7 @@ def _draw_polyp(generator: np.random.Generator, case: Case, site: str) -> _Polyp
 
 
 def _draw_wall(generator: np.random.Generator, x: Field, y: Field) -> tuple[Field, Field]:
-    u, v = rotate_coordinates(x, y, angle=generator.uniform(0, 2 * np.pi), shift=(0.0, 0.0), scale=1.0)
+    u, v = rotate_coordinates(x, y, angle=generator.uniform(0, 2 * np.pi))
     bend = 0.25 * draw_noise(generator, x, y, cells=2)
     folds = np.zeros_like(x)
     for _ in range(int(generator.integers(1, 4))):
@@ -157,7 +159,5 @@ def _light(generator: np.random.Generator, image: Field, relief: Field, x: Field
         image = paint(image, _LUMEN, 0.8 * soft_step(0.35 - away, width=0.5))
     wet = draw_noise(generator, x, y, cells=12) + 3.0 * (facing - 1.0)
     image = paint(image, _LIGHT, 0.85 * soft_step(wet - 1.9, width=0.4))
-    glints = sample_disc(generator, 5, radius=1.0)
-    return paint(
-        image, _LIGHT, 0.8 * draw_spots(x, y, places=glints, radii=generator.uniform(0.02, 0.05, len(glints)))
-    )
+    glints, radii = sample_disc(generator, 5, radius=1.0), generator.uniform(0.02, 0.05, 5)
+    return paint(image, _LIGHT, 0.8 * draw_spots(x, y, places=glints, radii=radii))
