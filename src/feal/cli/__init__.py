@@ -1,5 +1,10 @@
-"""The command line."""
+"""The command line: a module adds its commands to the application, here in the order of the help."""
+
+from importlib import import_module
 
 from feal.cli.app import main
 
 __all__ = ["main"]
+
+for _name in ("run", "sweep", "show", "labels", "list", "compare", "report", "plot", "predict", "data", "deploy"):
+    import_module(f"feal.cli.{_name}")

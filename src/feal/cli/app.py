@@ -1,4 +1,4 @@
-"""`feal`: all commands, and the exit codes of errors and interruptions."""
+"""`feal`: the application that the modules of commands add to, and the exit codes of errors and interruptions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import click
 import typer
 
 from feal import __version__
-from feal.cli import compare, data, deploy, export, labels, plot, predict, report, run, show, sweep, watch
-from feal.cli import list as list_command
 from feal.errors import FealError
 
 app = typer.Typer(
@@ -24,10 +22,6 @@ app = typer.Typer(
     "stay where they are.",
     epilog="Start with `feal run demo`; `feal COMMAND --help` shows examples.",
 )
-for module in (run, sweep, show, labels, list_command, compare, report, watch, plot, predict, export):
-    app.add_typer(module.app)
-app.add_typer(data.app, name="data")
-app.add_typer(deploy.app, name="deploy")
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,13 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from feal.cli.app import app
 from feal.cli.console import print_plain
 
 if TYPE_CHECKING:
     from feal.analysis.grid import Grid
     from feal.analysis.runs import RunCollection
-
-app = typer.Typer()
 
 LINE_WIDTH = 240
 """Characters in a line where the output is not a terminal, so that no table is broken."""
@@ -32,11 +31,12 @@ RANK_MARKS = {1: ("¹", "bold"), 2: ("²", "underline")}
 
 
 @app.command(
+    "compare",
     epilog="Examples: `feal compare runs/demo-sweep` · "
     "`feal compare runs/demo-sweep --metric accuracy --over mean` · "
-    "`feal compare runs/one runs/other --to 'entropy global' --format markdown`"
+    "`feal compare runs/one runs/other --to 'entropy global' --format markdown`",
 )
-def compare(
+def compare_command(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")
     ],
@@ -146,15 +146,15 @@ def _wrap_heading(grid: Grid, column: int) -> list[str]:
 
 
 def _make_table(grid: Grid) -> Table:
-    table = Table(box=None, header_style="bold")
+    table = Table(box=None)
     for number in range(len(grid.heading)):
         side: Literal["left", "right"] = "left" if number < grid.names else "right"
         table.add_column("\n".join(_wrap_heading(grid, number)), justify=side, vertical="bottom")
-    for number, row in enumerate(grid.rows, start=1):
+    for row in grid.rows:
         cells = [Text(entry.text) for entry in row]
         for cell, entry in zip(cells[grid.names :], row[grid.names :], strict=True):
             mark, style = RANK_MARKS.get(entry.rank or 0, (" ", ""))
             cell.stylize(style)
             cell.append(mark)
-        table.add_row(*cells, end_section=number == grid.above)
+        table.add_row(*cells)
     return table

@@ -1,16 +1,24 @@
-"""Terminal output that commands share: plain text, tables of a run, a progress bar."""
+"""Terminal output that commands share: plain text, tables, a progress bar."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from feal.rundir.records import EvidenceMeans, Round
@@ -59,48 +67,62 @@ def print_validation(console: Console, validation: float | None) -> None:
         )
 
 
+def make_table(
+    headings: Iterable[str], rows: Iterable[Iterable[object]], *, words: int = 1, title: str | None = None
+) -> Table:
+    """Make a table without lines, in which nothing is cut off; the first columns are words, the others numbers.
+
+    Args:
+        headings: of the columns.
+        rows: cells that are not `Text` are shown as `str` gives them.
+        words: how many columns are words.
+        title: above the table.
+    """
+    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < words else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return table
+
+
 def make_round_table(record: Round, *, task: str, rounds: int) -> Table:
     """Make the table of one round: labels, metrics and evidence, by site and over all sites."""
     from feal.metrics.registry import title_of
     from feal.rundir.records import EvidenceMeans
 
     metrics = _shown_metrics(task, [record])
-    table = Table(title=f"Round {record.round} of {rounds}", title_justify="left", title_style="bold", box=None)
-    table.add_column("site")
-    for heading in ("labels", *map(title_of, metrics), "aleatoric", "epistemic", "zero evidence"):
-        table.add_column(heading, justify="right")
     values = [record.metrics[metric] for metric in metrics]
-    for site in values[0].sites:
-        numbers = [format_number(value.sites.get(site)) for value in values]
-        evidence = _format_evidence(record.diagnostics.sites.get(site, EvidenceMeans()))
-        table.add_row(site, str(record.labels.get(site, 0)), *numbers, *evidence)
-    table.add_row(
-        "total, mean",
-        str(sum(record.labels.values())),
-        *(format_number(value.mean) for value in values),
-        *_format_evidence(record.diagnostics),
-        style="bold",
-    )
-    table.add_row("pooled", "", *(format_number(value.pooled) for value in values), end_section=True)
-    return table
+    rows = [
+        [
+            site,
+            record.labels.get(site, 0),
+            *(format_number(value.sites.get(site)) for value in values),
+            *_format_evidence(record.diagnostics.sites.get(site, EvidenceMeans())),
+        ]
+        for site in values[0].sites
+    ]
+    means = [format_number(value.mean) for value in values]
+    total = ["total, mean", str(sum(record.labels.values())), *means, *_format_evidence(record.diagnostics)]
+    pooled = ["pooled", "", *(format_number(value.pooled) for value in values)]
+    headings = ["site", "labels", *map(title_of, metrics), "aleatoric", "epistemic", "zero evidence"]
+    lines: list[Sequence[object]] = [*rows, [Text(cell, style="bold") for cell in total], pooled]
+    return make_table(headings, lines, title=f"Round {record.round} of {rounds}")
 
 
 def make_curve_table(rounds: Sequence[Round], *, task: str) -> Table:
     """Make the table of all rounds: labels, and each metric as mean over sites and pooled."""
     from feal.metrics.registry import title_of
+    from feal.rundir.records import MetricValue
 
     metrics = _shown_metrics(task, rounds)
-    table = Table(box=None, header_style="bold")
     columns = [heading for metric in metrics for heading in (f"{title_of(metric)} (mean)", "(pooled)")]
-    for heading in ("round", "labels", *columns):
-        table.add_column(heading, justify="right")
+    rows = []
     for record in rounds:
-        values = [record.metrics.get(metric) for metric in metrics]
-        overall = [
-            number for value in values for number in ((value.mean, value.pooled) if value else (None, None))
-        ]
-        table.add_row(str(record.round), str(sum(record.labels.values())), *map(format_number, overall))
-    return table
+        values = [record.metrics.get(metric, MetricValue(mean=None, pooled=None)) for metric in metrics]
+        numbers = [format_number(number) for value in values for number in (value.mean, value.pooled)]
+        rows.append([record.round, sum(record.labels.values()), *numbers])
+    return make_table(["round", "labels", *columns], rows, words=0)
 
 
 def _shown_metrics(task: str, records: Sequence[Round]) -> list[str]:
@@ -118,13 +140,23 @@ def _format_evidence(means: EvidenceMeans) -> tuple[str, str, str]:
 class ProgressBar:
     """A bar on a terminal, a line now and then elsewhere; prints a message if it is interrupted."""
 
-    def __init__(self, console: Console, *, interrupted: str, window: float = 120) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        interrupted: str,
+        window: float = 120,
+        amount: ProgressColumn | None = None,
+        activity: str = "",
+    ) -> None:
         """Prepare the bar.
 
         Args:
             console: where to draw it.
             interrupted: the message after Ctrl-C.
             window: seconds of the past that the remaining time is estimated from.
+            amount: the column beside the bar; how many of how many by default.
+            activity: what is done first.
         """
         self.console = console
         self._interrupted = interrupted
@@ -132,7 +164,7 @@ class ProgressBar:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            amount or MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             TextColumn("{task.fields[note]}", style="dim"),
@@ -141,7 +173,7 @@ class ProgressBar:
             disable=not console.is_terminal,
             speed_estimate_period=window,
         )
-        self._task = self._progress.add_task("", total=None, note="")
+        self._task = self._progress.add_task(activity, total=None, note="")
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -152,19 +184,31 @@ class ProgressBar:
     ) -> None:
         self._progress.stop()
         if isinstance(error, KeyboardInterrupt):
-            print_plain(self.console, self._interrupted)
+            self.print(self.describe_interruption())
+
+    def describe_interruption(self) -> str:
+        """Return the message after Ctrl-C."""
+        return self._interrupted
+
+    def print(self, text: str, *, style: str | None = None) -> None:
+        """Print plain text above the bar."""
+        print_plain(self.console, text, style=style)
 
     def update(self, activity: str, done: float, total: int, *, note: str = "") -> None:
         """Show how much of an activity is done; the note stands beside the bar on a terminal."""
         if self._progress.tasks[self._task].description != activity:
             self._progress.reset(self._task, description=activity)
         self._progress.update(self._task, completed=done, total=total, note=note)
+        self.print_if_due(f"{activity}: {int(done)} of {total}")
+
+    def print_if_due(self, text: str) -> None:
+        """Print a line where the output is not a terminal, unless one was printed a short while ago."""
         if not self.console.is_terminal and time.monotonic() - self._last_line >= LINE_SECONDS:
-            self.print_line(f"{activity}: {int(done)} of {total}")
+            self.print_line(text)
 
     def print_line(self, text: str, *, is_last: bool = False) -> None:
         """Print a line, with the remaining time unless it is the last."""
         self._last_line = time.monotonic()
         left = self._progress.tasks[self._task].time_remaining
         remaining = f", about {format_duration(left)} left" if left and not is_last else ""
-        print_plain(self.console, text + remaining)
+        self.print(text + remaining)

@@ -11,30 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from feal.cli.console import ProgressBar, command_line, print_plain
+from feal.cli.app import app
+from feal.cli.console import ProgressBar, command_line, make_table, print_plain
 from feal.errors import FealError
 
 if TYPE_CHECKING:
     from feal.data import PreparedSet
     from feal.data.prepare.base import DatasetSource, Finding
 
-app = typer.Typer(help="Prepare, check and show data sets.", no_args_is_help=True)
+data_app = typer.Typer(help="Prepare, check and show data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 
-FOLDER = "folder"
+IMAGE_FOLDER = "folder"
 """The data set name for a user's own images."""
 _SHOWN_LEAKS, _SHOWN_SAMPLES = 5, 4
 
 Dataset = Annotated[str, typer.Argument(help="A data set (`feal list datasets`) or a prepared folder.")]
 
 
-@app.callback()
-def _data() -> None:
-    """Prepare, check and show data sets."""
-
-
-@app.command(
+@data_app.command(
     epilog="Examples: `feal data prepare fed-isic --from ~/isic` · "
     "`feal data prepare folder --from images --task classification --name mine` · "
     "`feal data prepare my_set.py:MySet --from images --to prepared/mine --skip-bad`"
@@ -76,10 +72,10 @@ def prepare(
     from feal.data import open_prepared
     from feal.data.locate import data_roots, name_set_folder
     from feal.data.prepare.image_folder import open_image_folder
-    from feal.data.prepare.pipeline import prepare_dataset as prepare_dataset
+    from feal.data.prepare.pipeline import prepare_dataset
     from feal.plugins import short_name
 
-    if name == FOLDER:
+    if name == IMAGE_FOLDER:
         if task is None:
             raise FealError("`folder` needs a task: add --task classification or --task segmentation.")
         names = [one.strip() for one in classes.split(",")] if classes else []
@@ -87,7 +83,7 @@ def prepare(
         dataset: DatasetSource = open_image_folder(source, task=task, name=called, table=table, classes=names)
     elif task or called or table or classes:
         raise FealError(
-            f"{short_name(name)} takes no --task, --name, --csv or --classes: they are for `{FOLDER}`."
+            f"{short_name(name)} takes no --task, --name, --csv or --classes: they are for `{IMAGE_FOLDER}`."
         )
     else:
         dataset = _find_source(name)
@@ -108,7 +104,7 @@ def prepare(
     print_plain(console, f"  show it:  {command_line('data', 'show', to)}")
 
 
-@app.command(
+@data_app.command(
     epilog="Examples: `feal data check prepared/mine` · `feal data check fed-isic` · "
     "`feal data check fed-isic size=128`"
 )
@@ -130,11 +126,12 @@ def check(
     print_plain(console, f"{data.root} is intact: {len(data.sites)} sites, every file as it was prepared.")
 
 
-@app.command(
+@data_app.command(
+    "show",
     epilog="Examples: `feal data show synthetic-lesions` · `feal data show prepared/mine` · "
-    "`feal data show fed-isic size=128 --out sheets`"
+    "`feal data show fed-isic size=128 --out sheets`",
 )
-def show(
+def show_dataset(
     dataset: Dataset,
     overrides: Annotated[
         list[str] | None,
@@ -243,22 +240,17 @@ def _counts_table(data: PreparedSet) -> Table:
     """Make the table of samples by site, split and class; a mask counts for every class in it."""
     from feal.data.verify import count_classes
 
-    table = Table("site", "split", box=None, header_style="bold")
     has_unlabelled = any(data.site(name).unlabelled for name in data.sites)
-    for heading in ("samples", *data.classes, *(["unlabelled"] if has_unlabelled else [])):
-        table.add_column(heading, justify="right", overflow="fold")
+    rows = []
     for name in data.sites:
         site = data.site(name)
         for split, counts in count_classes(site).items():
-            cells = [len(site.ids(split)), *(counts if has_unlabelled else counts[:-1]).tolist()]
-            table.add_row(name if split == "train" else "", split, *map(str, cells))
-    return table
+            numbers = (counts if has_unlabelled else counts[:-1]).tolist()
+            rows.append([name if split == "train" else "", split, len(site.ids(split)), *numbers])
+    headings = ["site", "split", "samples", *data.classes, *(["unlabelled"] if has_unlabelled else [])]
+    return make_table(headings, rows, words=2)
 
 
 def _findings_table(findings: Sequence[Finding]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for heading in ("file", "problem"):
-        table.add_column(heading, overflow="fold")
-    for finding in findings:
-        table.add_row(Text(finding.file), Text(finding.problem))
-    return table
+    rows = [(finding.file, finding.problem) for finding in findings]
+    return make_table(["file", "problem"], rows, words=2)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.measure import Measurement
-from rich.table import Table
 
-from feal.cli.console import command_line, print_plain
+from feal.cli.app import app
+from feal.cli.console import command_line, make_table, print_plain
 from feal.errors import FealError
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from feal.federation.transport.deploy.site_status import SiteStatus, StatusFile
 
-app = typer.Typer(help="Run with hospitals on their own machines.", no_args_is_help=True)
+deploy_app = typer.Typer(help="Run with hospitals on their own machines.", no_args_is_help=True)
+app.add_typer(deploy_app, name="deploy")
 
 HEARTBEATS_ONLINE = 2.0
 """Flower considers a site offline after this many heartbeat intervals."""
@@ -33,12 +34,7 @@ Insecure = Annotated[
 ]
 
 
-@app.callback()
-def _deploy() -> None:
-    """Run with hospitals on their own machines: Flower's SuperLink here, a SuperNode at every site."""
-
-
-@app.command(
+@deploy_app.command(
     epilog="Example: `feal deploy init consortium --address hub.example.org:9092 --site alder --site birch`"
 )
 def init(
@@ -53,7 +49,9 @@ def init(
     print_plain(Console(), f"Next steps on each machine: {folder / 'CHECKLIST.md'}")
 
 
-@app.command(epilog="Examples: `feal deploy coordinator coordinator` · `feal deploy coordinator . --host 0.0.0.0`")
+@deploy_app.command(
+    epilog="Examples: `feal deploy coordinator coordinator` · `feal deploy coordinator . --host 0.0.0.0`"
+)
 def coordinator(
     folder: Annotated[Path, typer.Argument(help="Folder of coordinator.yaml.")] = Path(),
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of the one in the file.")] = None,
@@ -78,7 +76,7 @@ def coordinator(
     serve_coordinator(config, insecure=insecure, ready=print_ready, notify=lambda text: print_plain(console, text))
 
 
-@app.command(epilog="Example: `feal deploy site alder --data /data/prepared`")
+@deploy_app.command(epilog="Example: `feal deploy site alder --data /data/prepared`")
 def site(
     folder: Annotated[Path, typer.Argument(help="Folder of site.yaml.")] = Path(),
     data: Annotated[Path | None, typer.Option(help="Prepared folder with this site's data.")] = None,
@@ -101,7 +99,7 @@ def site(
     serve_site(config, insecure=insecure, notify=print_line)
 
 
-@app.command(epilog="Example: `feal deploy status coordinator`")
+@deploy_app.command(epilog="Example: `feal deploy status coordinator`")
 def status(folder: Annotated[Path, typer.Argument(help="Folder of coordinator.yaml.")] = Path()) -> None:
     """Show each site (connected, last seen, version, last message, labels) and the current run."""
     _check_flower()
@@ -180,11 +178,7 @@ def _site_row(name: str, node: NodeInfo | None, status: SiteStatus) -> dict[str,
 
 def _print_sites(console: Console, rows: Sequence[Mapping[str, str]]) -> None:
     """Print a table, or lines where the terminal is too narrow for it: nothing is cut off."""
-    table = Table(box=None, header_style="bold")
-    for heading in rows[0] if rows else ():
-        table.add_column(heading, justify="right" if heading in ("labels", "pending") else "left")
-    for row in rows:
-        table.add_row(*row.values())
+    table = make_table(rows[0] if rows else (), [row.values() for row in rows], words=5)
     width = Measurement.get(console, console.options.update(max_width=WIDEST_TABLE), table).maximum
     if width <= console.width:
         console.print(table)

@@ -13,32 +13,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from feal.cli.console import print_plain
+from feal.cli.app import app
+from feal.cli.console import make_table, print_plain
 from feal.errors import FealError, unknown_name_error
 
 if TYPE_CHECKING:
-    from feal.rundir.label_store import LabelRecord, RoundLabels
-
-app = typer.Typer()
+    from feal.rundir.label_store import RoundLabels
 
 SITE_RUNS = "runs"
 """The directory of all runs in the state directory of a deployed site."""
-COLUMNS = (
-    "site",
-    "sample",
-    "round",
-    "rank",
-    "score",
-    "model",
-    "asked",
-    "label",
-    "class",
-    "mask",
-    "answered",
-    "by",
-    "corrected",
-    "superseded",
-)
+LABEL_COLUMNS = [
+    *("site", "sample", "round", "rank", "score", "model", "asked", "label", "class", "mask"),
+    *("answered", "by", "corrected", "superseded"),
+]
 DECLINED = "cannot be labelled"
 
 
@@ -102,15 +89,16 @@ def _show_labels(console: Console, folder: Path, *, site: str | None, export: Pa
 
 
 def _rounds_table(site: str, rounds: Mapping[int, RoundLabels]) -> Table:
-    table = Table(
-        title=site, title_justify="left", title_style="bold", box=None, collapse_padding=True, pad_edge=False
-    )
     headings = ("round", "asked", "labels", "declined", "pending", "corrected", "first answer", "last (UTC)")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for number, counts in rounds.items():
-        numbers = (number, counts.asked, counts.labelled, counts.declined, counts.pending, counts.corrected)
-        table.add_row(*map(str, numbers), _format_time(counts.first), _format_time(counts.last))
+    rows = [
+        [
+            *(number, counts.asked, counts.labelled, counts.declined, counts.pending, counts.corrected),
+            *map(_format_time, (counts.first, counts.last)),
+        ]
+        for number, counts in rounds.items()
+    ]
+    table = make_table(headings, rows, words=0, title=site)
+    table.collapse_padding, table.pad_edge = True, False  # all columns fit into 80 characters
     return table
 
 
@@ -162,7 +150,7 @@ def export_labels(sites: Mapping[str, Path], out: Path, *, classes: Sequence[str
     if is_taken:
         raise FealError(f"{out} exists and is not empty: name a new folder for the export.")
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, LABEL_COLUMNS, lineterminator="\n")
     writer.writeheader()
     rows = [row for site, folder in sites.items() for row in _export_site(site, folder, out, classes)]
     writer.writerows(rows)
@@ -180,6 +168,7 @@ def _export_site(site: str, folder: Path, out: Path, classes: Sequence[str]) -> 
     from feal.rundir.layout import SiteDirectory
     from feal.rundir.site_store import Store
 
+    names: dict[int | str, str] = dict(enumerate(classes))
     superseded: dict[str, int] = {}
     with closing(Store(SiteDirectory(folder).database, read_only=True)) as store:
         for record in store.records():
@@ -191,26 +180,13 @@ def _export_site(site: str, folder: Path, out: Path, classes: Sequence[str]) -> 
                 mask = f"masks/{site}/{stem}{version}.png"
                 count = max(len(classes), int(record.label.max(initial=0)) + 1)
                 write_bytes(out / mask, encode_png(mask_to_pil(record.label, classes=count)))
+            label = record.label if isinstance(record.label, int) else ""
+            is_declined = record.label is None and record.answered is not None
             yield {
+                **vars(record),
                 "site": site,
-                "sample": record.sample,
-                "round": record.round,
-                "rank": record.rank,
-                "score": record.score,
-                "model": record.model,
-                "asked": record.asked,
-                **_label_columns(record, classes),
+                "label": label,
+                "class": DECLINED if is_declined else names.get(label, ""),
                 "mask": mask,
-                "answered": record.answered or "",
-                "by": record.by or "",
-                "corrected": record.corrected,
                 "superseded": "yes" if record.superseded else "",
             }
-
-
-def _label_columns(record: LabelRecord, classes: Sequence[str]) -> dict[str, object]:
-    if isinstance(record.label, int):
-        name = classes[record.label] if record.label < len(classes) else ""
-        return {"label": record.label, "class": name}
-    is_declined = record.label is None and record.answered is not None
-    return {"label": "", "class": DECLINED if is_declined else ""}

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
+from feal.cli.app import app
+from feal.cli.console import make_table
 from feal.errors import unknown_name_error
 
 if TYPE_CHECKING:
     from feal.registry import Registry
-
-app = typer.Typer()
 
 
 @app.command("list", epilog="Examples: `feal list strategies` · `feal list presets`")
@@ -27,11 +27,13 @@ def list_names(
 ) -> None:
     """List the strategies, losses, presets, data sets, models, transports or annotators that settings can name."""
     from feal.annotation import ANNOTATORS
+    from feal.config import ABOUT, preset_names, read_preset
     from feal.data import SYNTHETIC_DATASETS
     from feal.data.prepare.datasets import DATASET_SOURCES
     from feal.evidential import LOSSES
     from feal.federation.transport import TRANSPORTS
     from feal.models import MODELS
+    from feal.selection import STRATEGIES
 
     registries: dict[str, tuple[str, list[Registry[Any]]]] = {
         "datasets": ("data set", [DATASET_SOURCES, SYNTHETIC_DATASETS]),
@@ -40,44 +42,26 @@ def list_names(
         "transports": ("transport", [TRANSPORTS]),
         "annotators": ("annotator", [ANNOTATORS]),
     }
+    rows: list[tuple[str, str | Text]]
     if what == "strategies":
-        table = _strategies_table()
+        kind, rows = "strategy", [(name, _describe_strategy(name)) for name in STRATEGIES.names()]
     elif what == "presets":
-        table = _presets_table()
+        kind, rows = "preset", [(name, str(read_preset(name).get(ABOUT, ""))) for name in preset_names()]
     elif what in registries:
-        table = _registry_table(*registries[what])
+        kind, several = registries[what]
+        rows = [(name, registry.summary(name)) for registry in several for name in registry.names()]
     else:
         raise unknown_name_error("list of", what, ["strategies", "presets", *registries])
-    Console().print(table)
+    Console().print(make_table([kind, "description"], rows, words=2))
 
 
-def _strategies_table() -> Table:
+def _describe_strategy(name: str) -> Text:
     from feal.plugins import parameter_fields
     from feal.selection import STRATEGIES
 
-    table = Table("strategy", "description", box=None, header_style="bold", padding=(0, 2, 1, 0))
-    for name in STRATEGIES.names():
-        strategy = STRATEGIES.get(name)
-        facts = [strategy.source, f"loss {strategy.default_loss}"]
-        parameters = parameter_fields(strategy)
-        if parameters:
-            facts.append(f"parameters {', '.join(parameters)}")
-        table.add_row(name, f"{STRATEGIES.summary(name)}\n[dim]{' · '.join(facts)}[/dim]")
-    return table
-
-
-def _presets_table() -> Table:
-    from feal.config import ABOUT, preset_names, read_preset
-
-    table = Table("preset", "description", box=None, header_style="bold")
-    for name in preset_names():
-        table.add_row(name, str(read_preset(name).get(ABOUT, "")))
-    return table
-
-
-def _registry_table(kind: str, registries: list[Registry[Any]]) -> Table:
-    table = Table(kind, "description", box=None, header_style="bold")
-    for registry in registries:
-        for name in registry.names():
-            table.add_row(name, registry.summary(name))
-    return table
+    strategy = STRATEGIES.get(name)
+    facts = [strategy.source, f"loss {strategy.default_loss}"]
+    parameters = parameter_fields(strategy)
+    if parameters:
+        facts.append(f"parameters {', '.join(parameters)}")
+    return Text.assemble(STRATEGIES.summary(name), "\n", (" · ".join(facts), "dim"), "\n")

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from feal.cli.console import command_line, print_plain
+from feal.cli.app import app
+from feal.cli.console import command_line, make_table, print_plain
 from feal.errors import FealError, unknown_name_error
 
 if TYPE_CHECKING:
     from feal.analysis.plots import PlotRows
     from feal.analysis.plots.base import ImageFormat
-
-app = typer.Typer()
 
 IMAGE_FORMATS: dict[str, ImageFormat] = {"pdf": "pdf", "svg": "svg", "png": "png"}
 
@@ -46,7 +44,8 @@ def plot(
     from feal.fileio import write_bytes
 
     if name is None:
-        _print_plots()
+        known = [(name, PLOTS.summary(name)) for name in PLOTS.names()]
+        Console().print(make_table(["plot", "what it shows"], known, words=2))
         return
     plot = PLOTS.get(name)
     if not folders or out is None:
@@ -69,15 +68,6 @@ def plot(
     for notice in list_notices(runs):
         print_plain(console, notice, style="yellow")
     print_plain(console, f"{out}: {plot.title}. {plot.reading}")
-
-
-def _print_plots() -> None:
-    from feal.analysis.plots import PLOTS
-
-    table = Table("plot", "what it shows", box=None, header_style="bold")
-    for name in PLOTS.names():
-        table.add_row(name, PLOTS.summary(name))
-    Console().print(table)
 
 
 def _filter_rows(rows: PlotRows, conditions: Sequence[str]) -> PlotRows:

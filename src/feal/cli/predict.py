@@ -1,20 +1,19 @@
-"""`feal predict`: predict images with the model of a run."""
+"""`feal predict` and `feal export`: use the model of a run, and take it elsewhere."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from feal.cli.console import ProgressBar, format_number, print_plain
+from feal.cli.app import app
+from feal.cli.console import ProgressBar, command_line, format_number, make_table, print_plain
 
 if TYPE_CHECKING:
     from feal.inference import PredictionSummary, TrainedModel
-
-app = typer.Typer()
 
 
 @app.command(
@@ -43,7 +42,7 @@ def predict(
     out = out or free_path(Path("predictions"), run.resolve().name)
     model = load_model(run, round=round_)
     console = Console()
-    print_plain(console, f"{describe_model(model)}\n", style="bold")
+    print_plain(console, f"{_describe_model(model)}\n", style="bold")
     with _PredictionProgress(console) as progress:
         summary = predict_images(model, images, out, values=values, callback=progress)
     console.print(_summary_table(summary, model))
@@ -55,14 +54,30 @@ def predict(
     print_plain(console, f"  explanation:       {summary.folder / 'README.md'}")
 
 
-def describe_model(model: TrainedModel) -> str:
-    """Describe a model and where it comes from in one line."""
-    from feal.plugins import short_name
+@app.command(
+    epilog="Examples: `feal export runs/demo-feal-0` · "
+    "`feal export runs/demo-feal-0 --format both --round 3 --out exports/third`"
+)
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory; the run may be in progress.")],
+    out: Annotated[Path | None, typer.Option(help="New folder; one in exports/ by default.")] = None,
+    format_: Annotated[
+        Literal["onnx", "torchscript", "both", "none"],
+        typer.Option("--format", help="Graph to add to the weights; onnx needs `pip install 'feal[onnx]'`."),
+    ] = "torchscript",
+    round_: Annotated[int | None, typer.Option("--round", help="The last finished round by default.")] = None,
+) -> None:
+    """Export the global model: safetensors, model.json, a model card, and a graph that runs without feal."""
+    from feal.inference import export_model, load_model
+    from feal.rundir.layout import free_path
 
-    info = model.info
-    strategy = short_name(info.origin.settings["strategy"]["name"])
-    source = f"round {info.origin.round} of {strategy} on {info.origin.dataset}"
-    return f"{short_name(info.model.name)} for {info.task}, {source}"
+    out = out or free_path(Path("exports"), run.resolve().name)
+    model = load_model(run, round=round_)
+    console = Console()
+    print_plain(console, _describe_model(model), style="bold")
+    for path in export_model(model, out, format=format_):
+        print_plain(console, f"  {path}  ({_format_size(path)})")
+    print_plain(console, f"Use it with: {command_line('predict', out, '--images', 'FOLDER')}")
 
 
 class _PredictionProgress(ProgressBar):
@@ -75,16 +90,32 @@ class _PredictionProgress(ProgressBar):
         self.update("predicting images", done, total)
 
     def on_skip(self, message: str) -> None:
-        print_plain(self.console, f"Skipped: {message}", style="yellow")
+        self.print(f"Skipped: {message}", style="yellow")
 
 
 def _summary_table(summary: PredictionSummary, model: TrainedModel) -> Table:
     is_classification = model.info.task == "classification"
-    table = Table("class", box=None, header_style="bold")
-    table.add_column("images" if is_classification else "share of pixels", justify="right")
-    for name, amount in summary.by_class.items():
-        table.add_row(name, f"{amount:.0f}" if is_classification else f"{100 * amount:.1f} %")
-    table.add_section()
-    table.add_row("mean aleatoric", format_number(summary.aleatoric))
-    table.add_row("mean epistemic", format_number(summary.epistemic))
-    return table
+    amounts = [
+        (name, f"{amount:.0f}" if is_classification else f"{100 * amount:.1f} %")
+        for name, amount in summary.by_class.items()
+    ]
+    means = [
+        ("mean aleatoric", format_number(summary.aleatoric)),
+        ("mean epistemic", format_number(summary.epistemic)),
+    ]
+    return make_table(["class", "images" if is_classification else "share of pixels"], [*amounts, *means])
+
+
+def _describe_model(model: TrainedModel) -> str:
+    """Describe a model and where it comes from in one line."""
+    from feal.plugins import short_name
+
+    info = model.info
+    strategy = short_name(info.origin.settings["strategy"]["name"])
+    source = f"round {info.origin.round} of {strategy} on {info.origin.dataset}"
+    return f"{short_name(info.model.name)} for {info.task}, {source}"
+
+
+def _format_size(path: Path) -> str:
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

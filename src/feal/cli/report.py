@@ -1,4 +1,4 @@
-"""`feal report`: one page about runs."""
+"""`feal report` and `feal watch`: one page about runs, as a file or live in a browser."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from feal.cli.app import app
 from feal.cli.console import print_plain
-
-app = typer.Typer()
+from feal.errors import FealError
 
 
 @app.command(
@@ -38,3 +38,21 @@ def report(
     if made.conclusions is not None:
         print_plain(console, made.conclusions.headline, style="bold")
     print_plain(console, f"{out}  ({out.stat().st_size / 1e6:.1f} MB): open it in a browser; it needs no network.")
+
+
+@app.command(epilog="Examples: `feal watch runs` · `feal watch runs/demo-feal-0 --port 8100`")
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, or a directory of them.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="A free one by default.")] = 0,
+) -> None:
+    """Show runs live in a browser on this machine: their progress, and the report so far."""
+    from feal.analysis.report.server import ADDRESS, LiveReport, open_server
+
+    if not folder.is_dir():
+        raise FealError(
+            f"There is no directory {folder}: give a run directory, or a directory of them, which may be empty."
+        )
+    with LiveReport(folder) as live, open_server(live, port=port) as server:
+        address = f"http://{ADDRESS}:{server.server_port}/"
+        print_plain(Console(), f"{folder} is shown live at {address} (this machine only); stop with Ctrl-C.")
+        server.serve_forever(poll_interval=0.2)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 from rich.table import Table
 
-from feal.cli import console as output
-from feal.cli.console import command_line, make_curve_table, make_round_table, print_plain, print_validation
+from feal.cli.app import app
+from feal.cli.console import (
+    ProgressBar,
+    command_line,
+    make_curve_table,
+    make_round_table,
+    make_table,
+    print_validation,
+)
 
 if TYPE_CHECKING:
     from feal.experiment import Result
     from feal.federation.protocol import JoinReply, LabelsReply
     from feal.rundir.records import Round
     from feal.settings import Settings
-
-app = typer.Typer()
 
 Wait = Annotated[
     bool,
@@ -31,10 +34,11 @@ Wait = Annotated[
 
 
 @app.command(
+    "run",
     epilog="Examples: `feal run demo` · `feal run demo strategy=random seed=1 --out runs/random-1` · "
-    "`feal run demo training.lr=1e-3 rounds=2` · `feal run my.yaml`"
+    "`feal run demo training.lr=1e-3 rounds=2` · `feal run my.yaml`",
 )
-def run(
+def run_command(
     preset: Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the preset.")
@@ -57,10 +61,11 @@ def run(
 
 
 @app.command(
+    "resume",
     epilog="Examples: `feal resume runs/demo-feal-0` · `feal resume runs/demo-feal-0 rounds=8` · "
-    "`feal resume runs/demo-feal-0 transport=flower-simulation` · `feal resume runs/asking --wait`"
+    "`feal resume runs/demo-feal-0 transport=flower-simulation` · `feal resume runs/asking --wait`",
 )
-def resume(
+def resume_command(
     folder: Annotated[Path, typer.Argument(help="The run directory.")],
     overrides: Annotated[
         list[str] | None,
@@ -70,76 +75,57 @@ def resume(
 ) -> None:
     """Continue a run that was interrupted or killed, waits for labels, or is to have more rounds."""
     from feal.config import parse, revise
-    from feal.experiment import resume as resume_run
+    from feal.experiment import resume
     from feal.rundir.config import read_settings
 
     changes = parse(overrides or [])
     settings = revise(read_settings(folder), changes)
     with RunProgress(settings, folder) as progress:
-        result = resume_run(folder, settings=settings if changes else None, wait=wait, callback=progress)
+        result = resume(folder, settings=settings if changes else None, wait=wait, callback=progress)
         progress.print_result(result)
 
 
-class RunProgress:
+class RunProgress(ProgressBar):
     """A live line on a terminal, plain lines elsewhere, and a table after each round."""
 
-    def __init__(
-        self, settings: Settings, folder: Path, *, preset: str | None = None, console: Console | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, folder: Path, *, preset: str | None = None) -> None:
+        super().__init__(
+            Console(),
+            interrupted="Interrupted before the run started: repeat the command.",
+            amount=TextColumn("{task.percentage:>3.0f} %"),
+            activity="preparing data and sites",
+        )
         self._settings = settings
         self._preset = preset
         self._folder = folder
-        self._console = console or Console()
-        self._task = ""
-        self._last_line = time.monotonic()
+        self._kind = ""
         self._labels: list[tuple[str, int, int, int]] = []
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-            speed_estimate_period=120,
-        )
-        self._bar = self._progress.add_task("preparing data and sites", total=None)
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def describe_interruption(self) -> str:
+        """Return how to continue, if the run has started."""
         from feal.rundir.layout import RunDirectory
 
-        self._progress.stop()
-        if isinstance(error, KeyboardInterrupt):
-            self._print(
-                f"Interrupted; nothing is lost. Continue with: {command_line('resume', self._folder)}"
-                if RunDirectory(self._folder).config.exists()
-                else "Interrupted before the run started: repeat the command."
-            )
+        if not RunDirectory(self._folder).config.exists():
+            return super().describe_interruption()
+        return f"Interrupted; nothing is lost. Continue with: {command_line('resume', self._folder)}"
 
     def on_join(self, sites: Mapping[str, JoinReply], *, round: int, step: int) -> None:
         """Print what is run, and set the bar to where the run stands."""
         from feal.plugins import short_name
 
         settings, first = self._settings, next(iter(sites.values()))
-        self._task = first.task
-        self._print(
+        self._kind = first.task
+        self.print(
             f"{short_name(settings.strategy.name)} on {settings.dataset.name}: {len(sites)} sites, {first.task}, "
             f"{short_name(settings.model.name)}, {settings.loss_name} loss, {settings.rounds} rounds of "
             f"{settings.communication_rounds} communication rounds, seed {settings.seed}\n",
             style="bold",
         )
-        print_validation(self._console, settings.validation)
+        print_validation(self.console, settings.validation)
         per_round = len(sites) * (settings.communication_rounds + 1)
         done = len(sites) + max(0, round - 1) * per_round + len(sites) * step if round else 0
         total = len(sites) + settings.rounds * per_round
-        self._progress.reset(self._bar, total=total, completed=done)
+        self._progress.reset(self._task, total=total, completed=done)
 
     def on_reply(self, *, round: int, step: int, site: str, doing: str, loss: float | None) -> None:
         """Advance the bar by one site's reply."""
@@ -148,22 +134,15 @@ class RunProgress:
         if doing == "training":
             text += f" · communication {step + 1}/{settings.communication_rounds}"
         text += f" · {site} {doing}" + (f" · loss {loss:.3f}" if loss is not None else "")
-        self._progress.update(self._bar, description=text)
-        if doing != "joining":
-            self._progress.advance(self._bar)
-        if not self._console.is_terminal and time.monotonic() - self._last_line >= output.LINE_SECONDS:
-            self._last_line = time.monotonic()
-            left = self._progress.tasks[self._bar].time_remaining
-            self._print(text + (f" · about {left:.0f} s left" if left is not None else ""))
+        self._progress.update(self._task, description=text, advance=doing != "joining")
+        self.print_if_due(text)
 
     def on_step(self, *, round: int, step: int, losses: Mapping[str, float | None]) -> None:
         """Do nothing: the bar moves with every site's reply."""
 
     def on_round(self, record: Round) -> None:
         """Print the table of a finished round."""
-        self._console.print(make_round_table(record, task=self._task, rounds=self._settings.rounds))
-        self._console.print()
-        self._last_line = time.monotonic()
+        self.console.print(make_round_table(record, task=self._kind, rounds=self._settings.rounds), "")
 
     def on_labels(self, sites: Mapping[str, LabelsReply], *, round: int, enough: bool) -> None:
         """Print how many labels each site has, if that has changed."""
@@ -171,19 +150,18 @@ class RunProgress:
         if labels == self._labels:
             return  # a run that waits for labels asks often
         self._labels = labels
-        self._console.print(_labels_table(sites, round=round, with_folders=not enough and self._is_local))
-        self._console.print()
+        self.console.print(_labels_table(sites, round=round, with_folders=not enough and self._is_local), "")
 
     def on_note(self, sentence: str) -> None:
         """Print a note."""
-        self._print(f"Note: {sentence}", style="yellow")
+        self.print(f"Note: {sentence}", style="yellow")
 
     def print_result(self, result: Result) -> None:
         """Print how the run ended, where it is and what to do next."""
         self._progress.stop()
         folder = result.folder
         if result.rounds:
-            self._console.print(make_curve_table(result.rounds, task=self._task or result.task))
+            self.console.print(make_curve_table(result.rounds, task=result.task))
         if result.status == "waiting":
             status = (
                 command_line("labels", folder)
@@ -204,7 +182,7 @@ class RunProgress:
             ]
             if self._preset is not None and self._settings.strategy.name != "random":
                 lines.append(f"  compare it with:  {command_line('run', self._preset, 'strategy=random')}")
-        self._print("\n" + "\n".join(lines))
+        self.print("\n" + "\n".join(lines))
 
     @property
     def _is_local(self) -> bool:
@@ -213,22 +191,18 @@ class RunProgress:
 
         return TRANSPORTS.get(self._settings.transport.name).data_here
 
-    def _print(self, text: str, *, style: str | None = None) -> None:
-        print_plain(self._console, text, style=style)
-
 
 def _labels_table(sites: Mapping[str, LabelsReply], *, round: int, with_folders: bool) -> Table:
     """Make the table of labels by site, with the folders below the run directory where answers are expected."""
     from feal.annotation.folder import round_folder
 
-    table = Table(title=f"Labels for round {round}", title_justify="left", title_style="bold", box=None)
-    table.add_column("site")
-    for heading in ("asked", "answered", "pending", "rejected"):
-        table.add_column(heading, justify="right")
-    if with_folders:
-        table.add_column("folder", overflow="fold")
+    rows = []
     for site, reply in sites.items():
-        counts = (reply.asked, reply.asked - reply.pending, reply.pending, reply.refused)
         folder = str(round_folder(Path("sites") / site, round)) if reply.pending else "-"
-        table.add_row(site, *map(str, counts), *([folder] if with_folders else []))
+        counts = [reply.asked, reply.asked - reply.pending, reply.pending, reply.refused]
+        rows.append([site, *counts, *([folder] if with_folders else [])])
+    headings = ["site", "asked", "answered", "pending", "rejected", *(["folder"] if with_folders else [])]
+    table = make_table(headings, rows, title=f"Labels for round {round}")
+    if with_folders:
+        table.columns[-1].justify = "left"
     return table

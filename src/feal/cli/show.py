@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from feal.cli.app import app
 from feal.cli.console import command_line, make_curve_table, make_round_table, print_plain, print_validation
 from feal.errors import FealError
 
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
     from feal.rundir.records import Round
     from feal.settings import Settings
 
-app = typer.Typer()
 
-
-@app.command(epilog="Example: `feal show runs/demo-feal-0`")
-def show(folder: Annotated[Path, typer.Argument(help="The run directory.")]) -> None:
+@app.command("show", epilog="Example: `feal show runs/demo-feal-0`")
+def show_run(folder: Annotated[Path, typer.Argument(help="The run directory.")]) -> None:
     """Show how far a run is, its metrics so far, and what to do next."""
     from feal.fileio import is_locked
     from feal.rundir.config import read_settings
@@ -39,8 +38,7 @@ def show(folder: Annotated[Path, typer.Argument(help="The run directory.")]) -> 
     print_validation(console, settings.validation)
     if rounds:
         rounds = _add_roc_auc(rounds, folder) if state.task == "classification" else rounds
-        console.print(make_round_table(rounds[-1], task=state.task, rounds=settings.rounds))
-        console.print()
+        console.print(make_round_table(rounds[-1], task=state.task, rounds=settings.rounds), "")
         console.print(make_curve_table(rounds, task=state.task))
     if is_locked(folder):
         print_plain(console, "A process is working on it now.")

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from feal.cli.console import ProgressBar, command_line, print_plain
+from feal.cli.app import app
+from feal.cli.console import ProgressBar, command_line, make_table, print_plain
 from feal.errors import FealError
 
 if TYPE_CHECKING:
     from feal.experiment.sweep import SweepRun
 
-app = typer.Typer()
-
 
 @app.command(
+    "sweep",
     epilog="Examples: `feal sweep demo strategy=feal,entropy strategy.query_model=global,local seed=0,1,2` · "
     "`feal sweep demo strategy=feal,random,full seed=0,1,2 -j 2 --out runs/first` · "
-    "`feal sweep fed-polyp strategy.n=5,10 strategy.terms=[aleatoric-global],[aleatoric-local]`"
+    "`feal sweep fed-polyp strategy.n=5,10 strategy.terms=[aleatoric-global],[aleatoric-local]`",
 )
-def sweep(
+def sweep_command(
     preset: Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")],
     overrides: Annotated[
         list[str] | None,
@@ -54,7 +53,8 @@ def sweep(
             print_plain(console, f"  {note}")
         problems = run_sweep(runs, processes=processes, callback=progress)
     if problems:
-        console.print(_problems_table(problems, out))
+        rows = [(folder.relative_to(out), problem) for folder, problem in problems.items()]
+        console.print(make_table(["run", "why it is not finished"], rows, words=2))
         finished = len(runs) - len(problems)
         print_plain(console, f"\n{finished} of {len(runs)} runs are finished: repeat the command to try again.")
     else:
@@ -78,7 +78,7 @@ class SweepProgress(ProgressBar):
         self._ended, self._total = sum(run.is_finished for run in runs), len(runs)
         done = f", {self._ended} finished already" if self._ended else ""
         count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-        print_plain(self.console, f"{count} in {out}{done}; {processes} at a time")
+        self.print(f"{count} in {out}{done}; {processes} at a time")
 
     def on_progress(self, done: float, total: int, running: Sequence[SweepRun]) -> None:
         """Move the bar."""
@@ -102,10 +102,3 @@ def _check_directory(out: Path) -> None:
         raise FealError(f"{out} is a run itself: choose another directory with --out.")
     if out.exists() and not out.is_dir():
         raise FealError(f"{out} is not a directory: choose another --out.")
-
-
-def _problems_table(problems: Mapping[Path, str], out: Path) -> Table:
-    table = Table("run", "why it is not finished", box=None, header_style="bold", title_justify="left")
-    for folder, problem in problems.items():
-        table.add_row(str(folder.relative_to(out)), problem)
-    return table
