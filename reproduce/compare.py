@@ -187,14 +187,14 @@ def _at_rounds(row: Published, arm: Arm) -> list[Published]:
     if row.round is not None or row.metric == "seconds":
         return [row]
     rounds = max((run.rounds for run in arm.counted_runs), key=len)
-    return [row.model_copy(update={"round": record["round"]}) for record in rounds]
+    return [row.model_copy(update={"round": record.round}) for record in rounds]
 
 
 def _value(run: Run, metric: str, round_: int | None, over: Over) -> float | None:
     if metric == "seconds":
         return _selection_seconds(run)
-    record = next((record for record in run.rounds if record["round"] == round_), None)
-    value = None if record is None else record["metrics"].get(metric, {}).get(over)
+    values = next((record.metrics.get(metric) for record in run.rounds if record.round == round_), None)
+    value = None if values is None else getattr(values, over)
     if value is None:
         return None
     return float(value) * (100 if metric.startswith(_PERCENTAGES) else 1)
@@ -203,9 +203,8 @@ def _value(run: Run, metric: str, round_: int | None, over: Over) -> float | Non
 def _selection_seconds(run: Run) -> float | None:
     """Average over the rounds that asked for labels; the last round observes the pool but selects nothing."""
     seconds = [
-        float(record["seconds"]["select"])
+        record.seconds["select"]
         for record in run.rounds
-        if "select" in record["seconds"]
-        and any(site["asked"] for site in record["diagnostics"].get("selection", {}).values())
+        if "select" in record.seconds and any(site.asked for site in record.diagnostics.selection.values())
     ]
     return mean(seconds) if seconds else None

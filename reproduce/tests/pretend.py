@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from feal.config import load
-from feal.rundir.config import write_config
-from feal.rundir.journal import Journal, State
+from feal.rundir.journal import Journal, State, write_config
 from feal.rundir.layout import RunDirectory
 from feal.rundir.records import Diagnostics, MetricValue, Round, SiteSelection
 

@@ -94,7 +94,7 @@ def test_segmentation_counts_pixels(tmp_path: Path) -> None:
     result = start(tiny_polyps(strategy="random"), out=tmp_path / "run")
     curve = read_curve(result.folder, arm="mine")
     assert (curve.arm, curve.task, curve.classes) == ("mine", "segmentation", ("background", "polyp"))
-    assert curve.values().tolist() == [record["metrics"]["dice"]["pooled"] for record in result.rounds]
+    assert curve.values().tolist() == [record.metrics["dice"].pooled for record in result.rounds]
     assert curve.found().sum(axis=1).tolist() == [2 * 3 * 32 * 32, 2 * 6 * 32 * 32]
     assert (curve.found()[:, 1] > 0).all()
 

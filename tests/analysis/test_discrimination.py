@@ -13,7 +13,7 @@ from feal.analysis import read_discrimination
 from feal.data import locate, open_labels, open_prepared
 from feal.errors import FealError
 from feal.experiment import Result, start
-from feal.rundir.config import read_settings, write_config
+from feal.rundir.journal import read_settings, write_config
 from feal.rundir.layout import RunDirectory
 from tests.runs import differences, fingerprint, tiny, tiny_polyps
 

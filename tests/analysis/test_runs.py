@@ -11,7 +11,7 @@ import pytest
 from feal.analysis.runs import find_runs, group_by_arm, open_run, read_runs
 from feal.errors import FealError
 from feal.experiment import start
-from feal.rundir.config import write_config
+from feal.rundir.journal import write_config
 from feal.rundir.layout import RunDirectory
 from tests.copies import copied, cut
 from tests.runs import tiny

@@ -218,7 +218,7 @@ def test_a_finished_run_takes_late_answers_in_and_counts_them_once_it_is_extende
     feal.resume(run, rounds=2)
     answer_all(run, data)
     extended = feal.resume(run)
-    assert [record["labels"] for record in extended.rounds] == [
+    assert [record.labels for record in extended.rounds] == [
         {"alder": 2, "birch": 2},
         {"alder": 10, "birch": 10},
     ]

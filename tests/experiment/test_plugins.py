@@ -8,7 +8,7 @@ from feal.config import revise
 from feal.errors import FealError
 from feal.experiment import resume, start
 from feal.inference import load_model
-from feal.rundir.config import read_settings
+from feal.rundir.journal import read_settings
 from tests.metrics.test_registry import BRIER
 from tests.models.test_plugin import NET
 from tests.runs import tiny

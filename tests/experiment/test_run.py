@@ -113,7 +113,7 @@ def test_strategies_share_their_first_labels_and_weights(whole: Result, tmp_path
 def test_an_extended_run_equals_one_planned_so(whole: Result, tmp_path: Path) -> None:
     short = start(tiny(rounds=1), out=tmp_path / "short")
     extended = feal.resume(short.folder, rounds=2)
-    assert [record["round"] for record in extended.rounds] == [1, 2]
+    assert [record.round for record in extended.rounds] == [1, 2]
     assert differences(fingerprint(whole.folder), fingerprint(extended.folder)) == []
 
 

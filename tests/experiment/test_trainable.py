@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from feal.data import locate, open_prepared
 from feal.experiment import Result, resume, start
 from feal.inference import export_model, load_model
-from feal.rundir.config import read_settings
+from feal.rundir.journal import read_settings
 from feal.selection import STRATEGIES
 from tests.frozen import frozen, write_weights
 from tests.rebuilding import rebuilt_sites

@@ -15,7 +15,7 @@ from scipy.special import digamma, gammaln
 from feal.data import PreparedSite, open_labels
 from feal.experiment import Result
 from feal.inference import export_model, load_model
-from feal.rundir.config import read_settings
+from feal.rundir.journal import read_settings
 from tests.command import Command
 from tests.trained import prepared_sites, write_pictures
 

@@ -62,7 +62,7 @@ def test_a_run_under_way_gives_its_last_committed_round_and_is_not_disturbed(tmp
         model = load_model(folder)
         assert _contents(folder) == before
     assert model.info.origin.round == 1
-    assert model.info.origin.metrics["balanced_accuracy"]["mean"] >= 0
+    assert model.info.origin.metrics["balanced_accuracy"].mean >= 0
 
 
 def test_a_round_whose_figures_are_still_to_come(tmp_path: Path) -> None:

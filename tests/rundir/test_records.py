@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from feal.rundir.journal import read_log
-from feal.rundir.records import Note, Round
+from feal.rundir.records import Note, Round, read_log
 from tests.records import fields, record
 
 GOOD = fields(1, diagnostics={"recall": [0.5, None, 1]})

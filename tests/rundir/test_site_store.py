@@ -91,9 +91,8 @@ def test_what_cannot_be_labelled_is_answered_and_no_label(store: Store) -> None:
     assert store.answered() == ["a", "b"]
     assert store.labelled() == ["b"]
     assert store.class_labels().tolist() == [1]
-    assert store.count_declined() == 1
-    assert store.count_queried(1) == (3, 1)
-    assert store.count_queried(2) == (0, 0)
+    counts = store.labels_by_round()[1]
+    assert (counts.declined, counts.asked, counts.pending) == (1, 3, 1)
 
 
 def test_masks_leave_out_what_cannot_be_labelled(store: Store) -> None:
@@ -103,7 +102,7 @@ def test_masks_leave_out_what_cannot_be_labelled(store: Store) -> None:
     _answer(store, "b", mask)
     assert store.class_counts(6).tolist() == [1] * 6
     assert store.labelled() == ["b"]
-    assert store.count_declined() == 1
+    assert store.labels_by_round()[1].declined == 1
 
 
 def test_no_label_is_an_empty_array(store: Store) -> None:

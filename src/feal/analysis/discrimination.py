@@ -15,7 +15,7 @@ from feal.errors import FealError
 from feal.evidential import build_loss
 from feal.fileio import damage_error, read_tensors
 from feal.metrics.classification import Scores, class_roc_auc, mean_of_known, roc_auc
-from feal.rundir.config import read_settings
+from feal.rundir.journal import read_settings
 from feal.rundir.layout import RunDirectory, SiteDirectory
 from feal.rundir.site_store import Store
 from feal.selection import SelectionContext

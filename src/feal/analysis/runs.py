@@ -14,10 +14,9 @@ from typing import Any, Literal, overload
 from feal.errors import FealError
 from feal.fileio import damage_error
 from feal.plugins import short_name
-from feal.rundir.config import read_settings
-from feal.rundir.journal import Journal, State, read_log
+from feal.rundir.journal import Journal, State, read_settings
 from feal.rundir.layout import RunDirectory
-from feal.rundir.records import Event, Round
+from feal.rundir.records import Event, Round, read_log
 from feal.settings import Settings, Task, flatten, is_operational
 
 Status = Literal["finished", "waiting", "unfinished"]

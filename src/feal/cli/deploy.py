@@ -145,8 +145,7 @@ def _check_flower() -> None:
 def _describe_current_run(status: StatusFile) -> str:
     from feal.cli.show import describe_run
     from feal.fileio import is_locked
-    from feal.rundir.config import read_settings
-    from feal.rundir.journal import Journal
+    from feal.rundir.journal import Journal, read_settings
 
     folder = Path(status.run)
     journal = Journal(folder)

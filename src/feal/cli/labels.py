@@ -18,7 +18,7 @@ from feal.cli.console import make_table, print_plain
 from feal.errors import FealError, unknown_name_error
 
 if TYPE_CHECKING:
-    from feal.rundir.label_store import RoundLabels
+    from feal.rundir.site_store import RoundLabels
 
 SITE_RUNS = "runs"
 """The directory of all runs in the state directory of a deployed site."""
@@ -63,7 +63,7 @@ def _list_runs(folder: Path) -> list[Path]:
 
 
 def _show_labels(console: Console, folder: Path, *, site: str | None, export: Path | None) -> None:
-    from feal.rundir.config import read_settings
+    from feal.rundir.journal import read_settings
     from feal.rundir.layout import RunDirectory, SiteDirectory
     from feal.rundir.site_store import Store
 

@@ -76,7 +76,7 @@ def resume_command(
     """Continue a run that was interrupted or killed, waits for labels, or is to have more rounds."""
     from feal.config import parse, revise
     from feal.experiment import resume
-    from feal.rundir.config import read_settings
+    from feal.rundir.journal import read_settings
 
     changes = parse(overrides or [])
     settings = revise(read_settings(folder), changes)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def show_run(folder: Annotated[Path, typer.Argument(help="The run directory.")]) -> None:
     """Show how far a run is, its metrics so far, and what to do next."""
     from feal.fileio import is_locked
-    from feal.rundir.config import read_settings
-    from feal.rundir.journal import Journal
+    from feal.rundir.journal import Journal, read_settings
 
     console = Console()
     settings = read_settings(folder)

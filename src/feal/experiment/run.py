@@ -21,8 +21,7 @@ from feal.models import read_weights, use_threads
 from feal.models.pretrained import NONE
 from feal.plugins import read_params
 from feal.rundir.artifacts import record_origin
-from feal.rundir.config import read_config, read_settings, write_config
-from feal.rundir.journal import Journal, State, write_summary
+from feal.rundir.journal import Journal, State, read_config, read_settings, write_config, write_summary
 from feal.rundir.layout import RunDirectory, create_run_directory
 from feal.rundir.records import Round
 from feal.settings import Component, Settings, flatten

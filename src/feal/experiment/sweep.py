@@ -17,8 +17,7 @@ from feal.errors import FealError
 from feal.experiment.run import Result, read_result, resume, start
 from feal.plugins import short_name
 from feal.processes import run_tasks
-from feal.rundir.config import read_settings
-from feal.rundir.journal import Journal
+from feal.rundir.journal import Journal, read_settings
 from feal.rundir.layout import RunDirectory
 from feal.settings import Settings, flatten
 

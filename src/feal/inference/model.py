@@ -24,8 +24,7 @@ from feal.models import (
     to_device,
     use_threads,
 )
-from feal.rundir.config import read_settings
-from feal.rundir.journal import Journal, State, Weights
+from feal.rundir.journal import Journal, State, Weights, read_settings
 from feal.rundir.layout import RunDirectory, round_weights
 from feal.rundir.records import MetricValue, Round
 from feal.selection import SelectionContext

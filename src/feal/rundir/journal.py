@@ -1,4 +1,4 @@
-"""Commit the coordinator's progress: its state, the global weights and the log of records.
+"""Write and read a run's settings, and commit the coordinator's progress: state, global weights and log.
 
 One atomic write of `state.json` is the commit: everything it refers to is written before, and whatever it does not
 refer to is left over from a kill and removed.
@@ -13,17 +13,33 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from feal.fileio import damage_error, read_json, read_tensors, write_error, write_json, write_tensors
+from feal.errors import FealError
+from feal.fileio import (
+    damage_error,
+    read_json,
+    read_tensors,
+    wrap_os_error,
+    write_error,
+    write_json,
+    write_tensors,
+    write_text,
+)
 from feal.rundir.layout import RunDirectory
-from feal.rundir.records import KINDS, Event, Round
-from feal.settings import Settings
+from feal.rundir.records import Event, Round, read_log
+from feal.settings import Settings, flatten, is_operational
 
 if TYPE_CHECKING:
     import torch
 
 Weights: TypeAlias = "dict[str, torch.Tensor]"
+_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Ten times as fast as the other, but it crashes on brackets nested some twenty thousand deep."""
+_SHORT = 8192
+"""Characters of a text that cannot be nested that deep; a configuration has about three thousand."""
+
 Stage = Literal["close", "train", "waiting", "finished"]
 
 
@@ -101,7 +117,11 @@ class Journal:
         try:
             return _STATE.validate_python(content)
         except ValidationError as error:
-            raise damage_error(self.run.state, f"unexpected content: {_first_error(error)}") from error
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise damage_error(
+                self.run.state, f"unexpected content: {where} is not valid ({first['msg']})"
+            ) from error
 
     def recover(self) -> State:
         """Read the committed state and remove what a kill left beyond it."""
@@ -170,76 +190,68 @@ class Journal:
                 path.unlink(missing_ok=True)
 
 
-def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Event, ...], tuple[str, ...]]:
-    """Read the records in the committed `length` of a log; return them and a sentence for each unusable line.
-
-    Args:
-        log: the file.
-        length: bytes that the run's state vouches for; what a kill left beyond them is ignored.
-        classes: number of classes, and so of values by class; 0 where it is not known.
-    """
-    if not length:
-        return (), ()
-    try:
-        with log.open("rb") as file:
-            # A damaged line that grew pushes the last one beyond the length: that one is read to its end.
-            content = file.read(length)
-            content += b"" if content.endswith(b"\n") else file.readline()
-    except OSError as error:
-        return (), (f"{log} cannot be read ({error.strerror}): its metrics are missing.",)
-    events: list[Event] = []
-    problems: list[str] = []
-    rounds: set[int] = set()
-    for number, line in enumerate(content.splitlines(), start=1):
-        try:
-            event = _parse(line)
-            if isinstance(event, Round):
-                _check_round(event, earlier=rounds, classes=classes)
-                rounds.add(event.round)
-        except ValueError as error:
-            problems.append(f"{log}, line {number}: {error}, so it is left out.")
-            continue
-        if event is not None:
-            events.append(event)
-    if len(content) < length:
-        # A damaged line that shrank makes the log shorter, too.
-        are = "may be" if problems and content.endswith(b"\n") else "are"
-        problems.append(f"{log} is shorter than what was written: its last metrics {are} missing.")
-    return tuple(events), tuple(problems)
-
-
-def _parse(line: bytes) -> Event | None:
-    """Read one line; return None for a kind of event that this version does not know."""
-    try:
-        content = json.loads(line)
-        kind = content["event"]
-        form = KINDS.get(kind) if isinstance(kind, str) else None
-    except (ValueError, RecursionError, LookupError, TypeError):
-        raise ValueError("no record can be read there") from None
-    if form is None:
-        return None
-    try:
-        return form.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(_first_error(error)) from error
-
-
-def _check_round(record: Round, *, earlier: set[int], classes: int) -> None:
-    if record.round in earlier:
-        raise ValueError(f"round {record.round} occurs a second time")
-    recall = record.diagnostics.recall
-    if recall and classes and len(recall) != classes:
-        raise ValueError(f"diagnostics.recall has {len(recall)} values for {classes} classes")
-
-
-def _first_error(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
-    return f"{'.'.join(map(str, first['loc']))} is not valid ({first['msg']})"
-
-
 def _needed_weights(state: State) -> dict[str, str]:
     """Return the current weights, the initial ones, and those of every finished round."""
     return {name: sha256 for name, sha256 in state.weights.items() if name == state.current or "step" not in name}
+
+
+def write_config(run: RunDirectory, configuration: Mapping[str, Any]) -> None:
+    """Write a configuration as `config.yaml`."""
+    write_text(run.config, yaml.safe_dump(dict(configuration), sort_keys=False, allow_unicode=True))
+
+
+def read_config(run: RunDirectory) -> dict[str, Any]:
+    """Read `config.yaml` without validating its settings.
+
+    Raises:
+        FealError: there is none, or it is damaged.
+    """
+    try:
+        text = run.config.read_text()
+        content = yaml.load(text, _FAST if len(text) < _SHORT else yaml.SafeLoader)
+    except FileNotFoundError:
+        raise FealError(f"{run.path} holds no run: give the directory that `feal run` printed.") from None
+    except OSError as error:
+        raise wrap_os_error(error) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise damage_error(run.config, "it is not valid YAML") from error
+    if not isinstance(content, dict):
+        raise damage_error(run.config, "it holds no settings")
+    return content
+
+
+def read_settings(path: Path) -> Settings:
+    """Read the settings of the run in a directory and check that they were not edited since it started.
+
+    Raises:
+        FealError: there is no run, its configuration is damaged, or it was edited.
+    """
+    run = RunDirectory(path)
+    content = read_config(run)
+    try:
+        settings = Settings.model_validate(content)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise FealError(
+            f"{run.config} was edited or is of another version, for '{where}' is not valid: "
+            "undo the edit, or use the version of feal that started the run."
+        ) from error
+    if run.state.exists():
+        _check_unchanged(run.config, settings, Journal(path).load().configuration)
+    return settings
+
+
+def _check_unchanged(config: Path, settings: Settings, recorded: Mapping[str, Any]) -> None:
+    now, then = flatten(settings.dump()), flatten(recorded)
+    changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
+    for key in changed:
+        if not is_operational(key):
+            raise FealError(
+                f"{config} was edited since the run started ({key}: {then.get(key)} became {now.get(key)}): "
+                "restore it, or start a new run."
+            )
+    if settings.rounds < then.get("rounds", 0):
+        raise damage_error(config, f"rounds: {then['rounds']} became {settings.rounds}")
 
 
 def write_summary(

@@ -1,14 +1,15 @@
-"""Define the records of a run's log: the coordinator writes them, analysis reads them.
+"""Define and read the records of a run's log: the coordinator writes them, analysis reads them.
 
 Each line of `metrics.jsonl` is one record; its field `event` says which kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 _Count = Annotated[int, Field(ge=0)]
 _Number = Annotated[int, Field(ge=1)]
@@ -23,18 +24,6 @@ class Record(BaseModel):
     """Validate strictly; ignore fields that this version does not know."""
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
-
-    def __getitem__(self, name: str) -> Any:
-        """Read a field by its name, for readers that still treat records as mappings."""
-        return getattr(self, name)
-
-    def __contains__(self, name: str) -> bool:
-        return getattr(self, name, None) not in (None, {}, [])
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Read a field by its name, or the default where it is absent."""
-        value = getattr(self, name, None)
-        return default if value in (None, {}, []) else value
 
 
 class MetricValue(Record):
@@ -155,6 +144,60 @@ class Unexpected(Record):
 
 
 Event = Round | Step | Note | LeftOut | Unexpected
-KINDS: Mapping[str, type[Event]] = {
-    kind.model_fields["event"].default: kind for kind in (Round, Step, Note, LeftOut, Unexpected)
-}
+_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+
+
+def read_log(log: Path, *, length: int, classes: int) -> tuple[tuple[Event, ...], tuple[str, ...]]:
+    """Read the records in the committed `length` of a log; return them and a sentence for each unusable line.
+
+    Records of a kind that this version does not know are ignored.
+
+    Args:
+        log: the file.
+        length: bytes that the run's state vouches for; what a kill left beyond them is ignored.
+        classes: number of classes, and so of values by class; 0 where it is not known.
+    """
+    if not length:
+        return (), ()
+    try:
+        with log.open("rb") as file:
+            # A damaged line that grew pushes the last one beyond the length: that one is read to its end.
+            content = file.read(length)
+            content += b"" if content.endswith(b"\n") else file.readline()
+    except OSError as error:
+        return (), (f"{log} cannot be read ({error.strerror}): its metrics are missing.",)
+    events: list[Event] = []
+    problems: list[str] = []
+    for number, line in enumerate(content.splitlines(), start=1):
+        problem = ""
+        try:
+            event = _EVENT.validate_json(line)
+            problem = _find_round_problem(event, events, classes) if isinstance(event, Round) else ""
+            if not problem:
+                events.append(event)
+        except ValidationError as error:
+            if error.errors()[0]["type"] != "union_tag_invalid":
+                problem = _describe_error(error)
+        if problem:
+            problems.append(f"{log}, line {number}: {problem}, so it is left out.")
+    if len(content) < length:
+        # A damaged line that shrank makes the log shorter, too.
+        are = "may be" if problems and content.endswith(b"\n") else "are"
+        problems.append(f"{log} is shorter than what was written: its last metrics {are} missing.")
+    return tuple(events), tuple(problems)
+
+
+def _describe_error(error: ValidationError) -> str:
+    """Describe the first thing that is wrong with a record."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(map(str, first["loc"][1:]))
+    return f"{where} is not valid ({first['msg']})" if where else "no record can be read there"
+
+
+def _find_round_problem(record: Round, earlier: Sequence[Event], classes: int) -> str:
+    if any(isinstance(event, Round) and event.round == record.round for event in earlier):
+        return f"round {record.round} occurs a second time"
+    recall = record.diagnostics.recall
+    if recall and classes and len(recall) != classes:
+        return f"diagnostics.recall has {len(recall)} values for {classes} classes"
+    return ""

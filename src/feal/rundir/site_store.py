@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +19,40 @@ from pydantic import TypeAdapter
 
 from feal.annotation import Answer, Query
 from feal.errors import FealError, ShareableError
-from feal.fileio import write_error
-from feal.rundir import label_store
-from feal.rundir.label_store import LabelRecord, RoundLabels
+from feal.fileio import read_tensors, write_error, write_tensors
+from feal.rundir.layout import SiteDirectory
+
+if TYPE_CHECKING:
+    import torch
+
+    from feal.tensors import Tensors
+
+Label = int | NDArray[np.uint8] | None
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS site (only INTEGER PRIMARY KEY CHECK (only = 0), run TEXT, data TEXT, settings TEXT);
 CREATE TABLE IF NOT EXISTS memory (only INTEGER PRIMARY KEY CHECK (only = 0), content TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS labels (
+    sample TEXT PRIMARY KEY,
+    round INTEGER NOT NULL, rank INTEGER NOT NULL, score REAL NOT NULL, model TEXT NOT NULL, asked TEXT NOT NULL,
+    label INTEGER, mask BLOB, height INTEGER, width INTEGER,
+    answered TEXT, answered_by TEXT, corrected INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS superseded (
+    sample TEXT NOT NULL, label INTEGER, mask BLOB, height INTEGER, width INTEGER, answered TEXT, answered_by TEXT
+);
+CREATE INDEX IF NOT EXISTS superseded_sample ON superseded (sample);
 """
-BUSY_SECONDS = 5.0
-"""How long another program may lock the file before that is an error."""
 # A sample that cannot be labelled is answered with neither a label nor a mask.
 _LABELLED = "(label IS NOT NULL OR mask IS NOT NULL)"
+_BY_ROUND = f"""
+SELECT round, count(*), count(answered), sum(answered IS NOT NULL AND NOT {_LABELLED}), sum(corrected > 0),
+    min(coalesce((SELECT min(past.answered) FROM superseded AS past WHERE past.sample = labels.sample), answered)),
+    max(answered)
+FROM labels GROUP BY round ORDER BY round
+"""
+_BUSY_SECONDS = 5.0
+"""How long another program may lock the file before that is an error."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +109,52 @@ class SiteState:
 _STATE = TypeAdapter(SiteState)
 
 
+@dataclass(frozen=True)
+class RoundLabels:
+    """Counts of the samples queried for one round, and of their answers."""
+
+    asked: int
+    answered: int
+    """Labelled or declined."""
+    declined: int
+    """Those of the answered that cannot be labelled."""
+    corrected: int
+    """Samples whose answer was changed."""
+    first: str | None
+    """Time of the first answer, in UTC."""
+    last: str | None
+
+    @property
+    def pending(self) -> int:
+        """Samples without an answer."""
+        return self.asked - self.answered
+
+    @property
+    def labelled(self) -> int:
+        """Samples with a label or a mask."""
+        return self.answered - self.declined
+
+
+@dataclass(frozen=True)
+class LabelRecord:
+    """A queried sample and an answer to it: the one that counts, or one that was superseded."""
+
+    sample: str
+    round: int
+    rank: int
+    score: float
+    model: str
+    asked: str
+    label: Label
+    answered: str | None
+    by: str | None
+    corrected: int
+    """How often the answer was corrected; 0 for a superseded one."""
+    superseded: bool
+
+
 class Store:
-    """The database of one site; every change is one transaction.
+    """The database of one site, and the models beside it; every change is one transaction.
 
     With `read_only` the file is never changed, and may be in use by a run.
 
@@ -96,6 +164,7 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
+        self._directory = SiteDirectory(path.parent)
         if not read_only:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,12 +172,12 @@ class Store:
                 raise write_error(path.parent, error) from error
         with self._explained():
             where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-            self._connection = sqlite3.connect(where, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+            self._connection = sqlite3.connect(where, uri=True, isolation_level=None, timeout=_BUSY_SECONDS)
             if read_only:
                 self._connection.execute("SELECT labels.sample FROM labels, superseded LIMIT 1").fetchall()
                 return
             self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.executescript(_SCHEMA + label_store.SCHEMA)
+            self._connection.executescript(_SCHEMA)
 
     def close(self) -> None:
         """Close the file."""
@@ -120,14 +189,13 @@ class Store:
         Raises:
             FealError: it belongs to another run or to other data.
         """
-        with self._explained():
-            row = self._connection.execute("SELECT run, data FROM site").fetchone()
-        if row is not None and row[0] != run:
+        before = self._site()
+        if before is not None and before[0] != run:
             raise ShareableError(
                 f"The directory of site {self.path.parent.name} belongs to another run with another configuration "
-                f"({row[0]}, not {run}): resume that run, or choose another directory for this one."
+                f"({before[0]}, not {run}): resume that run, or choose another directory for this one."
             )
-        if row is not None and row[1] != data:
+        if before is not None and before[1] != data:
             raise FealError(
                 f"The prepared data of {self.path} changed since the run started: restore them, or start another."
             )
@@ -136,19 +204,19 @@ class Store:
 
     def is_admitted(self) -> bool:
         """Return whether the store belongs to a run."""
-        return bool(self._select("SELECT run FROM site"))
+        return self._site() is not None
 
     def data_digest(self) -> str | None:
         """Return the digest of the prepared data that the run uses here; None before it was joined."""
-        rows = self._select("SELECT data FROM site")
-        return str(rows[0][0]) if rows else None
+        site = self._site()
+        return site[1] if site else None
 
     def settings(self) -> str:
         """Return the configuration of the last join, as JSON."""
-        rows = self._select("SELECT settings FROM site")
-        if not rows:
+        site = self._site()
+        if site is None:
             raise FealError(f"{self.path} belongs to no run yet: a site must be joined before any other message.")
-        return str(rows[0][0])
+        return site[2]
 
     def state(self) -> SiteState:
         """Return the state after the last message."""
@@ -159,6 +227,26 @@ class Store:
         """Replace the state (inside a transaction)."""
         content = json.dumps(asdict(state), sort_keys=True)
         self._connection.execute("INSERT OR REPLACE INTO memory VALUES (0, ?)", (content,))
+
+    def write_model(self, name: str, tensors: Tensors) -> TensorFile:
+        """Write tensors beside the database; they count once a state that refers to them is committed."""
+        path = self._directory.models / f"{name}.safetensors"
+        return TensorFile(str(path.relative_to(self._directory.path)), write_tensors(path, tensors))
+
+    def read_model(self, file: TensorFile) -> dict[str, torch.Tensor]:
+        """Read tensors that the state refers to."""
+        return read_tensors(self._directory.path / file.name, sha256=file.sha256)
+
+    def remove_unused_files(self) -> None:
+        """Delete models that a later commit replaced, and what a kill left half-done."""
+        state = self.state()
+        if not state.key:
+            return  # an empty database may have replaced one that referred to these files
+        used = state.files()
+        for path in self._directory.models.glob("*"):
+            if str(path.relative_to(self._directory.path)) not in used:
+                path.unlink(missing_ok=True)
+        shutil.rmtree(self._directory.scratch, ignore_errors=True)
 
     def add_queries(self, queries: Sequence[Query]) -> None:
         """Add queries (inside a transaction); a sample can be queried only once."""
@@ -182,7 +270,7 @@ class Store:
         self._connection.executemany(
             "UPDATE labels SET corrected = corrected + (answered IS NOT NULL), label = ?, mask = ?, height = ?, "
             "width = ?, answered = ?, answered_by = ? WHERE sample = ?",
-            [(*label_store.pack(answer.label), now, answer.by, answer.sample) for answer in answers],
+            [(*_pack(answer.label), now, answer.by, answer.sample) for answer in answers],
         )
 
     def queried(self) -> set[str]:
@@ -196,17 +284,6 @@ class Store:
     def answered(self) -> list[str]:
         """Return the samples with an answer of any kind, sorted."""
         return self._samples("answered IS NOT NULL")
-
-    def count_declined(self) -> int:
-        """Return how many samples annotators could not label."""
-        statement = f"SELECT count(*) FROM labels WHERE answered IS NOT NULL AND NOT {_LABELLED}"
-        return int(self._select(statement)[0][0])
-
-    def count_queried(self, round_: int) -> tuple[int, int]:
-        """Return how many samples were queried for a round, and how many of them are not answered."""
-        statement = "SELECT count(*), count(*) - count(answered) FROM labels WHERE round = ?"
-        asked, pending = self._select(statement, round_)[0]
-        return int(asked), int(pending)
 
     def find_new(self, answers: Sequence[Answer]) -> list[Answer]:
         """Return the answers that differ from those stored; who gave them does not matter."""
@@ -228,7 +305,7 @@ class Store:
             rows = self._connection.execute(statement)
         counts = np.zeros(classes, dtype=np.int64)
         for row in rows:
-            counts += np.bincount(np.asarray(label_store.unpack(*row)).ravel(), minlength=classes)
+            counts += np.bincount(np.asarray(_unpack(*row)).ravel(), minlength=classes)
         return counts
 
     def labels_version(self) -> tuple[int, int, int]:
@@ -240,17 +317,24 @@ class Store:
     def mask(self, sample: str) -> NDArray[np.uint8]:
         """Return the mask [height, width] of one labelled sample."""
         ((*columns,),) = self._select("SELECT label, mask, height, width FROM labels WHERE sample = ?", sample)
-        return np.asarray(label_store.unpack(*columns), dtype=np.uint8)
+        return np.asarray(_unpack(*columns), dtype=np.uint8)
 
     def labels_by_round(self) -> dict[int, RoundLabels]:
-        """Count the queries and answers of each round."""
-        with self._explained():
-            return label_store.count_by_round(self._connection)
+        """Count queries and answers by the round they are for."""
+        return {round_: RoundLabels(*counts) for round_, *counts in self._select(_BY_ROUND)}
 
     def records(self) -> Iterator[LabelRecord]:
-        """Yield every query with its answer, and every answer that another one superseded."""
-        with self._explained():
-            yield from label_store.read_records(self._connection)
+        """Yield every query by round and rank, with the answers that were superseded before the one that counts.
+
+        One sample is read at a time: a reader that locked the file throughout would keep a run from writing.
+        """
+        queries = "SELECT sample, round, rank, score, model, asked FROM labels ORDER BY round, rank, sample"
+        answer = "SELECT label, mask, height, width, answered, answered_by"
+        for query in self._select(queries):
+            past = self._select(f"{answer}, 0, 1 FROM superseded WHERE sample = ? ORDER BY rowid", query[0])
+            current = self._select(f"{answer}, corrected, 0 FROM labels WHERE sample = ?", query[0])
+            for *label, answered, by, corrected, superseded in (*past, *current):
+                yield LabelRecord(*(*query, _unpack(*label), answered, by, corrected, bool(superseded)))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -271,10 +355,12 @@ class Store:
 
     def _holds(self, answer: Answer) -> bool:
         statement = "SELECT label, mask, height, width FROM labels WHERE sample = ? AND answered IS NOT NULL"
-        return any(
-            label_store.is_same(answer.label, label_store.unpack(*row))
-            for row in self._select(statement, answer.sample)
-        )
+        return any(_is_same(answer.label, _unpack(*row)) for row in self._select(statement, answer.sample))
+
+    def _site(self) -> tuple[str, str, str] | None:
+        """Return run, data and settings that the store belongs to."""
+        rows: list[Any] = self._select("SELECT run, data, settings FROM site")
+        return rows[0] if rows else None
 
     def _samples(self, condition: str) -> list[str]:
         return [row[0] for row in self._select(f"SELECT sample FROM labels WHERE {condition} ORDER BY sample")]
@@ -303,3 +389,22 @@ class Store:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _pack(label: Label) -> tuple[int | None, bytes | None, int | None, int | None]:
+    """Return a label as the columns label, mask, height, width; all empty where a sample cannot be labelled."""
+    if isinstance(label, np.ndarray):
+        return None, zlib.compress(label.astype(np.uint8).tobytes(), 1), label.shape[0], label.shape[1]
+    return label if label is None else int(label), None, None, None
+
+
+def _unpack(label: int | None, mask: bytes | None, height: int | None, width: int | None) -> Label:
+    if mask is None or height is None or width is None:
+        return label
+    return np.frombuffer(zlib.decompress(mask), dtype=np.uint8).reshape(height, width)
+
+
+def _is_same(one: Label, other: Label) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return type(one) is type(other) and one == other

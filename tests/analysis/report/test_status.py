@@ -5,7 +5,7 @@ from pathlib import Path
 
 from feal.analysis.report.status import MAX_LISTED, read_run_statuses
 from feal.experiment import start
-from feal.rundir.config import write_config
+from feal.rundir.journal import write_config
 from feal.rundir.layout import RunDirectory
 from tests.copies import copied, cut
 from tests.runs import tiny

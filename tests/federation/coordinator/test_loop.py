@@ -12,7 +12,7 @@ from feal.experiment import Result, resume, start
 from feal.federation import protocol as messages
 from feal.federation.callbacks import NullCallback
 from feal.federation.transport import TRANSPORTS, DeliveryFailure, InProcessTransport
-from feal.rundir.config import read_settings
+from feal.rundir.journal import read_settings
 from tests.runs import Listener, differences, events, fingerprint, labels, tiny
 
 Key = tuple[str, int]
@@ -55,7 +55,7 @@ class UntilRoundTwo(NullCallback):
 
 
 def _labels(result: Result) -> list[dict[str, int]]:
-    return [record["labels"] for record in result.rounds]
+    return [record.labels for record in result.rounds]
 
 
 def test_by_default_every_site_must_answer_and_the_run_can_go_on(faulty: type[Faulty], tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_site_left_out_is_said_logged_and_counted(faulty: type[Faulty], tmp_pa
     listener = Listener()
     result = start(tiny(quorum=1, rounds=2), out=tmp_path / "run", callback=listener)
     assert [note for note in listener.notes if "birch" in note] == ["Left out: birch is away."]
-    assert [record["left_out"] for record in result.rounds] == [{"birch": 2}, {}]
+    assert [record.left_out for record in result.rounds] == [{"birch": 2}, {}]
     left = events(tmp_path / "run", "left_out")
     assert [(event["site"], event["round"], event["step"], event["reason"]) for event in left] == [
         ("birch", 1, 0, "birch is away."),
@@ -179,7 +179,7 @@ def test_a_site_that_could_not_join_takes_part_once_it_can(faulty: type[Faulty],
     assert _labels(result) == [{"alder": 5}, {"alder": 10, "birch": 10}, {"alder": 15, "birch": 15}]
     birch = [(kind, round_) for site, kind, round_ in faulty.delivered if site == "birch"]
     assert birch[:4] == [("join", 0), ("close_round", 0), ("close_round", 1), ("train", 2)]
-    assert [record["left_out"] for record in result.rounds] == [{"birch": 4}, {}, {}]
+    assert [record.left_out for record in result.rounds] == [{"birch": 4}, {}, {}]
 
 
 def test_a_site_that_lost_labels_is_left_out(faulty: type[Faulty], tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ from feal.data import PreparedSet, PreparedSite, locate, open_prepared
 from feal.data.contact_sheet import make_tile, outline_mask
 from feal.errors import FealError
 from feal.rundir.artifacts import SelectedSample, read_origins, read_pool_outputs, read_selection
-from feal.rundir.label_store import LabelRecord
 from feal.rundir.layout import RunDirectory, SiteDirectory
-from feal.rundir.site_store import Store
+from feal.rundir.site_store import LabelRecord, Store
 
 MAX_ARMS = 4
 MAX_PER_SITE = 8

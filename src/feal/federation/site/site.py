@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +19,12 @@ from feal.errors import FealError, ShareableError
 from feal.federation import protocol as messages
 from feal.federation.site.handlers import HandlerResult, MessageHandler
 from feal.federation.site.query import allowance
-from feal.fileio import exclusive_lock, read_tensors, wrap_os_error, write_text
+from feal.fileio import exclusive_lock, wrap_os_error, write_text
 from feal.metrics import find_metrics
 from feal.models import check_weights_source, find_model, use_threads
 from feal.rng import Address
 from feal.rundir.layout import SiteDirectory
-from feal.rundir.site_store import SiteState, Store
+from feal.rundir.site_store import RoundLabels, SiteState, Store
 from feal.selection import build_strategy
 from feal.settings import Settings
 
@@ -125,19 +124,18 @@ class Site:
                         sends_local=reply.weights is not None,
                     )
                 )
-        self._remove_unused_files()
+        self._store.remove_unused_files()
         return reply
 
     def _count_labels(self, round_: int, *, share_counts: bool) -> dict[str, object]:
         """Return the fields of a reply that say how labelling for a round stands."""
-        asked, pending = self._store.count_queried(round_)
-        counts = self._store.class_counts(len(self._data.classes)).tolist() if share_counts else None
+        rounds = self._store.labels_by_round()
+        now = rounds.get(round_)
         return {
-            "labelled": len(self._store.labelled()),
-            "class_counts": counts,
-            "asked": asked,
-            "pending": pending,
-            "declined": self._store.count_declined(),
+            **_count_answers(rounds),
+            "class_counts": self._store.class_counts(len(self._data.classes)).tolist() if share_counts else None,
+            "asked": now.asked if now else 0,
+            "pending": now.pending if now else 0,
         }
 
     def _join(self, request: messages.Join) -> messages.JoinReply:
@@ -147,7 +145,7 @@ class Site:
         if not self._store.is_admitted():
             self._check_data(site, settings)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))
-        self._remove_unused_files()
+        self._store.remove_unused_files()
         return messages.JoinReply(
             key=request.key,
             site=self.name,
@@ -162,8 +160,7 @@ class Site:
             pool=len(site.ids("train")),
             test=len(site.ids("test")),
             given=int(site.is_initial("train").sum()),
-            labelled=len(self._store.labelled()),
-            declined=self._store.count_declined(),
+            **_count_answers(self._store.labels_by_round()),
         )
 
     def _read_settings(self, request: messages.Join) -> Settings:
@@ -212,7 +209,7 @@ class Site:
         fields = json.loads(state.reply)
         if state.sends_local:
             assert state.local is not None
-            fields["weights"] = read_tensors(self.folder / state.local.name, sha256=state.local.sha256)
+            fields["weights"] = self._store.read_model(state.local)
         return messages.REPLIES[request.kind](**fields)
 
     def _fail(
@@ -229,17 +226,6 @@ class Site:
             reason = f"Site {self.name} could not answer '{request.kind}', nor write problem.txt."
         return messages.REPLIES[request.kind](key=request.key, site=self.name, status="failed", reason=reason)
 
-    def _remove_unused_files(self) -> None:
-        """Delete models that a later commit replaced, and what a kill left half-done."""
-        state = self._store.state()
-        if not state.key:
-            return  # an empty database may have replaced one that referred to these files
-        used = state.files()
-        for path in self._directory.models.glob("*"):
-            if str(path.relative_to(self.folder)) not in used:
-                path.unlink(missing_ok=True)
-        shutil.rmtree(self._directory.scratch, ignore_errors=True)
-
 
 def handle_request(name: str, request: bytes, *, data: Path, folder: Path) -> bytes:
     """Open a site from its directory, have it handle one request, and return the encoded reply."""
@@ -248,6 +234,13 @@ def handle_request(name: str, request: bytes, *, data: Path, folder: Path) -> by
         return site.handle(request)
     finally:
         site.close()
+
+
+def _count_answers(rounds: Mapping[int, RoundLabels]) -> dict[str, int]:
+    return {
+        "labelled": sum(counts.labelled for counts in rounds.values()),
+        "declined": sum(counts.declined for counts in rounds.values()),
+    }
 
 
 def _position(request: messages.Request) -> tuple[int, int, int]:

@@ -20,7 +20,7 @@ from feal.federation import protocol as messages
 from feal.federation.site.site import handle_request
 from feal.federation.transport.base import RequestHandler
 from feal.processes import exit_with_parent
-from feal.rundir.config import write_config
+from feal.rundir.journal import write_config
 from feal.rundir.layout import RunDirectory
 from feal.settings import Settings
 from feal.tensors import read_metadata
