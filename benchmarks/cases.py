@@ -13,9 +13,9 @@ from numpy.lib import format as npy
 
 from feal.data import PreparedSite, PreparedWriter, open_prepared
 from feal.data.arrays import write_array
-from feal.data.manifest import FILE, Manifest, SiteRecord
-from feal.data.prepared import IMAGES, LABELS
-from feal.data.samples import FOLDER, write_samples
+from feal.data.manifest import MANIFEST_FILE, Manifest, SiteRecord
+from feal.data.prepared import IMAGE_FILE, LABEL_FILE
+from feal.data.samples import SAMPLE_FOLDER, write_samples
 from feal.evidential import build_loss
 from feal.models import Network, build_model
 from feal.selection import SelectionContext
@@ -78,8 +78,8 @@ def write_hollow_site(root: Path, *, samples: int, size: int) -> None:
     """Write a set of one site "site" with black images [3, size, size]: holes in a file, so next to no disk."""
     folder = root / "site"
     folder.mkdir(parents=True)
-    _write_hole(folder / IMAGES, (samples, 3, size, size))
-    write_array(folder / LABELS, (np.arange(samples) % 2).astype(np.int16))
+    _write_hole(folder / IMAGE_FILE, (samples, 3, size, size))
+    write_array(folder / LABEL_FILE, (np.arange(samples) % 2).astype(np.int16))
     ids = [f"{number:07}" for number in range(samples)]
     columns: dict[str, list[Any]] = {
         "id": ids,
@@ -88,7 +88,7 @@ def write_hollow_site(root: Path, *, samples: int, size: int) -> None:
         "given": [False] * samples,
         "source": [""] * samples,
     }
-    write_samples(folder / FOLDER, site="site", columns=columns)
+    write_samples(folder / SAMPLE_FOLDER, site="site", columns=columns)
     manifest = Manifest(
         name="large",
         task="classification",
@@ -100,7 +100,7 @@ def write_hollow_site(root: Path, *, samples: int, size: int) -> None:
         sites={"site": SiteRecord(samples=samples, checksums={})},
         source={},
     )
-    (root / FILE).write_bytes(manifest.encode())
+    (root / MANIFEST_FILE).write_bytes(manifest.encode())
 
 
 def _write_hole(path: Path, shape: tuple[int, ...]) -> None:

@@ -47,11 +47,16 @@ def write_bytes(path: Path, *parts: Buffer) -> None:
 def rename_durably(temporary: Path, final: Path) -> None:
     """Rename a completely written file or directory to its final name and sync the parent directory."""
     temporary.replace(final)
-    folder = os.open(final.parent, os.O_RDONLY)
+    sync_directory(final.parent)
+
+
+def sync_directory(folder: Path) -> None:
+    """Flush the names of a directory's files to disk."""
+    number = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(number)
     finally:
-        os.close(folder)
+        os.close(number)
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """Manifests that cannot be read say why."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from feal.data.manifest import read_manifest
-from feal.data.prepared import resolve_regions
 from feal.data.resize import Fitting
 from feal.errors import FealError
 
@@ -28,7 +26,7 @@ def test_how_pictures_were_fitted_is_kept_and_old_manifests_do_not_tell(plain: P
     assert manifest.fitting is None
     assert b"fitting" not in manifest.encode()
     fitting = Fitting(shape="canvas", canvas=400)
-    (plain / "manifest.json").write_bytes(replace(manifest, fitting=fitting).encode())
+    (plain / "manifest.json").write_bytes(manifest.model_copy(update={"fitting": fitting}).encode())
     assert json.loads((plain / "manifest.json").read_text())["fitting"] == {"shape": "canvas", "canvas": 400}
     assert read_manifest(plain)[0].fitting == fitting
 
@@ -36,10 +34,10 @@ def test_how_pictures_were_fitted_is_kept_and_old_manifests_do_not_tell(plain: P
 def test_regions_are_the_classes_but_the_first_unless_named(plain: Path) -> None:
     manifest, _ = read_manifest(plain)
     classes = ("background", "rim", "cup")
-    fundus = replace(manifest, task="segmentation", classes=classes)
-    assert resolve_regions(fundus) == {"rim": (1,), "cup": (2,)}
-    assert resolve_regions(replace(fundus, regions={"disc": (1, 2)})) == {"disc": (1, 2)}
-    assert resolve_regions(replace(manifest, task="classification")) == {}
+    fundus = manifest.model_copy(update={"task": "segmentation", "classes": classes})
+    assert fundus.metric_regions == {"rim": (1,), "cup": (2,)}
+    assert fundus.model_copy(update={"regions": {"disc": (1, 2)}}).metric_regions == {"disc": (1, 2)}
+    assert manifest.metric_regions == {}
 
 
 def test_the_digest_follows_the_content(plain: Path) -> None:
@@ -57,27 +55,32 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
             r"but this version reads format 1: remove .* and prepare the data set again",
         ),
         ({"classes": [f"c{n}" for n in range(256)], "task": "segmentation"}, "must hold at most 255 classes"),
-        ({"task": "regression"}, "'task' must be one of"),
+        ({"task": "regression"}, "'task' should be 'classification' or 'segmentation'"),
         ({"classes": ["a"]}, "at least two classes"),
         ({"classes": ["a", "a"]}, "names a class twice"),
-        ({"classes": ["a", 3]}, "must hold names"),
-        ({"classes": None}, "wrong kind"),
-        ({"dtype": "object"}, "'dtype' must be one of"),
-        ({"height": 0}, "'height' must be a positive whole number"),
-        ({"width": True}, "'width' must be a positive whole number"),
-        ({"channels": 1.5}, "'channels' must be a positive whole number"),
-        ({"sites": {}}, "names no site"),
+        ({"classes": ["a", 3]}, "'classes.1' should be a valid string"),
+        ({"classes": ["a", " "]}, "'classes' must hold names"),
+        ({"classes": None}, "'classes' should be a valid tuple"),
+        ({"dtype": "object"}, "'dtype' should be 'uint8', 'uint16' or 'float16'"),
+        ({"height": 0}, "'height' should be greater than or equal to 1"),
+        ({"width": True}, "'width' should be a valid integer"),
+        ({"channels": 1.5}, "'channels' should be a valid integer"),
+        ({"sites": {}}, "'sites' should name at least one"),
         ({"sites": {"../up": {"samples": 4, "checksums": {}}}}, "site name '../up' is invalid"),
-        ({"sites": {"alder": {"samples": 0, "checksums": {}}}}, "at least one sample"),
+        (
+            {"sites": {"alder": {"samples": 0, "checksums": {}}}},
+            "'sites.alder.samples' should be greater than or equal to 1",
+        ),
         ({"sites": {"alder": {"samples": 4, "checksums": {"/etc/passwd": "x"}}}}, "invalid entry"),
         ({"sites": {"alder": {"samples": 4, "checksums": {"../x": "x"}}}}, "invalid entry"),
-        ({"sites": {"alder": {"samples": 4}}}, "'checksums' is missing"),
+        ({"sites": {"alder": {"samples": 4}}}, "'sites.alder.checksums' is missing"),
+        ({"sites": {"alder": {"samples": 4, "checksums": {"x": 1}}}}, "'sites.alder.checksums.x' should be"),
         ({"regions": {"all": []}}, "'regions' (are for segmentation|must name classes)"),
         ({"regions": {"all": [1, 1]}, "task": "segmentation"}, "must name classes for 'all', each once"),
         ({"regions": {"all": [7]}, "task": "segmentation"}, "must name classes for 'all'"),
-        ({"regions": 3}, "wrong kind"),
-        ({"fitting": {"shape": "round"}}, "wrong kind"),
-        ({"fitting": {"shape": "canvas"}}, "wrong kind"),
+        ({"regions": 3}, "'regions' should be a valid dictionary"),
+        ({"fitting": {"shape": "round"}}, "'fitting.shape' should be 'resize'"),
+        ({"fitting": {"shape": "canvas"}}, "'fitting' `canvas` is required"),
         ({"fitting": {"clip": 0.99}}, "'fitting' clips images to uint16, but pixels are uint8"),
         ({"name": "a/b"}, "data set name 'a/b' is invalid"),
     ],

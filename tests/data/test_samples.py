@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from feal.analysis import read_discrimination
 from feal.data import locate, open_labels, open_prepared
-from feal.data.samples import SampleTable, hold_out_validation
+from feal.data.samples import SampleTable
 from feal.errors import FealError
 from feal.experiment import start
 from feal.metrics import roc_auc
@@ -36,40 +36,40 @@ def _table(patients: list[int], tested: int) -> SampleTable:
 def test_a_fold_is_made_of_whole_patients(patients: list[int], tested: int, share: float) -> None:
     table = _table(patients, tested)
     try:
-        fold = hold_out_validation(table, share)
+        fold = table.hold_out_validation(share)
     except FealError:
         largest = max(patients.count(patient) for patient in patients)
         assert len(set(patients)) == 1 or (1 - share) * len(patients) <= largest
         return
-    trained = set(fold.texts("patient", "train"))
-    judged = set(fold.texts("patient", "test"))
+    trained = set(fold.patients("train"))
+    judged = set(fold.patients("test"))
     assert trained
     assert not trained & judged
     assert trained | judged == {f"p{patient}" for patient in patients}
-    held = len(fold.texts("id", "test"))
+    held = len(fold.ids("test"))
     largest = max(patients.count(patient) for patient in patients)
     assert share * len(patients) <= held < share * len(patients) + largest
-    assert len(fold.texts("id", None)) == len(patients) + tested
+    assert len(fold.ids()) == len(patients) + tested
 
 
 def test_the_fold_follows_the_patients_and_not_their_order() -> None:
     one, other = _table([1, 2, 3, 4, 5, 6], 0), _table([6, 5, 4, 3, 2, 1], 0)
-    chosen = [set(hold_out_validation(table, 0.4).texts("patient", "test")) for table in (one, other)]
+    chosen = [set(table.hold_out_validation(0.4).patients("test")) for table in (one, other)]
     assert chosen[0] == chosen[1]
 
 
 def test_what_nobody_has_labelled_is_no_measure() -> None:
     table = _table([1, 2, 3, 4, 5, 6, 7, 8], 0)
     table.columns["given"] = np.array([True, False] * 4)
-    whole, fold = hold_out_validation(table, 0.5), hold_out_validation(table, 0.5, labelled_only=True)
-    labelled = {name for name, given in zip(table.texts("id", None), table.columns["given"], strict=True) if given}
-    assert set(fold.texts("id", "test")) == set(whole.texts("id", "test")) & labelled
-    assert set(fold.texts("id", "train")) == set(whole.texts("id", "train"))
+    whole, fold = table.hold_out_validation(0.5), table.hold_out_validation(0.5, labelled_only=True)
+    labelled = {name for name, given in zip(table.ids(), table.columns["given"], strict=True) if given}
+    assert set(fold.ids("test")) == set(whole.ids("test")) & labelled
+    assert set(fold.ids("train")) == set(whole.ids("train"))
 
 
 def test_one_patient_cannot_be_on_both_sides() -> None:
     with pytest.raises(FealError, match="leaves site 'alder' no patient to train on"):
-        hold_out_validation(_table([1, 1, 1], 2), 0.5)
+        _table([1, 1, 1], 2).hold_out_validation(0.5)
 
 
 def test_a_run_is_judged_by_the_fold_and_asks_outside_it(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from feal.data import verify as stamps
-from feal.data.labels import open_labels
-from feal.data.prepared import PreparedSet, open_prepared
-from feal.data.verify import check_once, compute_checksum, count_classes, find_problems, verify
+from feal.data.prepared import PreparedSet, open_labels, open_prepared
+from feal.data.verify import check_files, compute_checksum, find_problems, verify
 from feal.errors import FealError
 from feal.experiment import resume, start
 from tests.prepared import write_prepared
@@ -56,10 +55,10 @@ def test_a_file_without_a_checksum_is_named(plain: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["lesions", "polyps"])
 def test_counts(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feal.data.labels._CHUNK", 5000)
+    monkeypatch.setattr("feal.data.prepared._CHUNK", 5000)
     data: PreparedSet = request.getfixturevalue(kind)
     site = data.site("alder")
-    counts = count_classes(site)
+    counts = open_labels(site).count_classes()
     for split in ("train", "test"):
         truths = open_labels(site).of(site.ids(split)).numpy().reshape(len(site.ids(split)), -1)
         expected = [int((truths == number).any(axis=1).sum()) for number in range(len(data.classes))]
@@ -88,34 +87,34 @@ def _spoil(path: Path) -> None:
 
 
 def test_a_file_is_read_once(plain: Path, read: list[str]) -> None:
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     assert sorted(read) == sorted(path.name for path in (plain / "alder").rglob("*.npy"))
     read.clear()
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     assert read == []
 
 
 def test_a_touched_file_is_read_again_and_an_altered_one_refused(plain: Path, read: list[str]) -> None:
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     read.clear()
     os.utime(plain / "alder" / "images.npy")
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     assert read == ["images.npy"]
     _spoil(plain / "alder" / "images.npy")
     for _ in range(2):
         with pytest.raises(
             FealError, match=r"alder/images.npy is not the one that was prepared .*copy it again, or"
         ):
-            check_once(open_prepared(plain), "alder")
+            check_files(open_prepared(plain), "alder", cached=True)
 
 
 def test_another_set_in_the_same_place_is_read(plain: Path, read: list[str]) -> None:
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     manifest = json.loads((plain / "manifest.json").read_text())
     manifest["sites"]["alder"]["checksums"]["images.npy"] = "0" * 64
     (plain / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(FealError, match=r"images.npy is not the one"):
-        check_once(open_prepared(plain), "alder")
+        check_files(open_prepared(plain), "alder", cached=True)
 
 
 @pytest.mark.parametrize("left", ["", "[]", '{"images.npy": 7}', '{"images.npy": [1, 2]}'])
@@ -123,7 +122,7 @@ def test_damaged_notes_count_for_nothing(plain: Path, read: list[str], left: str
     notes = plain.with_name(".plain.checked") / "alder.json"
     notes.parent.mkdir()
     notes.write_text(left)
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     assert "images.npy" in read
     assert json.loads(notes.read_text())["images.npy"][2] == compute_checksum(plain / "alder" / "images.npy")
 
@@ -133,13 +132,13 @@ def test_notes_of_a_set_that_cannot_be_written_beside_are_in_the_cache(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plain.with_name(".plain.checked").touch()  # a file in the place of the folder: nobody can write there
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     read.clear()
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     assert read == []
     shutil.rmtree(tmp_path / "cache")
     (tmp_path / "cache").touch()
-    check_once(open_prepared(plain), "alder")
+    check_files(open_prepared(plain), "alder", cached=True)
     assert "images.npy" in read
 
 

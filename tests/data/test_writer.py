@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feal.data import arrays
-from feal.data.labels import open_labels
-from feal.data.prepared import open_prepared
+from feal.data.prepared import open_labels, open_prepared
 from feal.data.verify import verify
 from feal.data.writer import PreparedWriter
 from feal.errors import FealError

@@ -144,11 +144,10 @@ def show_dataset(
     """Write a contact sheet for each site, and count its samples by split and class."""
     from feal.data import open_prepared
     from feal.data.contact_sheet import write_contact_sheet
-    from feal.data.verify import describe_alteration, find_altered_once
+    from feal.data.verify import find_altered
 
     data = open_prepared(_locate(dataset, overrides or []))
-    altered = [path for name in data.sites for path in find_altered_once(data, name)]
-    _raise_if_altered(data, [(path, describe_alteration(path)) for path in altered])
+    _raise_if_altered(data, [one for name in data.sites for one in find_altered(data, name, cached=True)])
     sheets = {name: out / f"{name}.png" for name in data.sites}
     for name, sheet in sheets.items():
         write_contact_sheet(data.site(name), sheet)
@@ -238,13 +237,13 @@ def _print_source(console: Console, source: Mapping[str, Any]) -> None:
 
 def _counts_table(data: PreparedSet) -> Table:
     """Make the table of samples by site, split and class; a mask counts for every class in it."""
-    from feal.data.verify import count_classes
+    from feal.data import open_labels
 
     has_unlabelled = any(data.site(name).unlabelled for name in data.sites)
     rows = []
     for name in data.sites:
         site = data.site(name)
-        for split, counts in count_classes(site).items():
+        for split, counts in open_labels(site).count_classes().items():
             numbers = (counts if has_unlabelled else counts[:-1]).tolist()
             rows.append([name if split == "train" else "", split, len(site.ids(split)), *numbers])
     headings = ["site", "split", "samples", *data.classes, *(["unlabelled"] if has_unlabelled else [])]

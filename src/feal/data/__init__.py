@@ -1,8 +1,7 @@
 """Images and labels of a site, through one reader of prepared folders."""
 
-from feal.data.labels import SiteLabels, open_labels
 from feal.data.locate import SYNTHETIC_DATASETS, PreparedData, find_dataset, locate
-from feal.data.prepared import PreparedSet, PreparedSite, open_prepared
+from feal.data.prepared import PreparedSet, PreparedSite, SiteLabels, open_labels, open_prepared
 from feal.data.synthetic.base import SyntheticDataset
 from feal.data.writer import PreparedWriter
 

@@ -12,8 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
 from feal.data.images import class_colours, encode_png, to_pil
-from feal.data.labels import NO_LABEL, SiteLabels, open_labels
-from feal.data.prepared import PreparedSite
+from feal.data.prepared import NO_LABEL, PreparedSite, SiteLabels, open_labels
 from feal.fileio import write_bytes
 
 _TILE = 96

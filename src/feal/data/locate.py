@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from feal.data.manifest import FILE, is_name, read_manifest
+from feal.data.manifest import MANIFEST_FILE, is_name, read_manifest
 from feal.data.prepare.base import DatasetSource
 from feal.data.prepare.datasets import DATASET_SOURCES
 from feal.data.prepare.pipeline import prepare_dataset
@@ -91,7 +91,9 @@ def _roots(data: str | Path | None) -> list[Path]:
 
 
 def _is_of(folder: Path, dataset: str) -> bool:
-    return (folder / FILE).is_file() and (folder.name == dataset or read_manifest(folder)[0].name == dataset)
+    return (folder / MANIFEST_FILE).is_file() and (
+        folder.name == dataset or read_manifest(folder)[0].name == dataset
+    )
 
 
 SYNTHETIC_DATASETS: Registry[type[SyntheticDataset]] = Registry("data set")
@@ -164,7 +166,7 @@ def locate(
 
 def _locate_synthetic(dataset: SyntheticDataset, data: str | Path | None, *, draw: bool) -> Path:
     root = (Path(data) if data is not None else data_roots()[0]) / f"{dataset.name}-{_fingerprint(dataset)}"
-    if not (root / "manifest.json").exists():
+    if not (root / MANIFEST_FILE).exists():
         if not draw:
             raise FealError(f"The data set {dataset.name} is not drawn in {root}: `feal run` draws it.")
         with exclusive_lock(root.with_name(f".{root.name}.lock")):
@@ -260,7 +262,7 @@ def _check_size(folder: Path, size: int | None) -> None:
 def _write_once(dataset: SyntheticDataset, root: Path) -> None:
     for left_by_a_kill in root.parent.glob(f".{root.name}.*.partial"):
         shutil.rmtree(left_by_a_kill, ignore_errors=True)
-    if not (root / "manifest.json").exists():
+    if not (root / MANIFEST_FILE).exists():
         dataset.write(root)
 
 

@@ -1,8 +1,8 @@
-"""Read prepared data sets, the only way in which images reach a site."""
+"""Read prepared data sets, the only way in which images and labels reach a site."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,25 @@ import torch
 from numpy.typing import NDArray
 
 from feal.data.arrays import REPAIR, StoredArray
-from feal.data.manifest import Manifest, SiteRecord, read_manifest
-from feal.data.samples import FOLDER, Rows, Texts, hold_out_validation, open_samples
+from feal.data.manifest import Manifest, read_manifest
+from feal.data.samples import SAMPLE_FOLDER, SPLITS, Rows, SampleTable, Texts, open_samples
 from feal.errors import FealError, unknown_name_error
 from feal.settings import Task
 
-IMAGES = "images.npy"
-LABELS = "truth.npy"  # the name is part of every manifest's digest
+IMAGE_FILE = "images.npy"
+LABEL_FILE = "truth.npy"  # the name is part of every manifest's digest
 
 SCALE = {"uint8": 255.0, "uint16": 65535.0}
 """Divisors that scale stored integers to [0, 1]."""
+NO_LABEL = {"classification": -1, "segmentation": 255}
+"""The value of an unlabelled sample: its class, or every pixel of its mask."""
+
+_LABEL_KINDS = ("uint8", "int16", "int64")
+_CHUNK = 16 * 2**20
 
 
-class PreparedSite:
-    """The images and the sample table of one site; its labels are opened separately (see `open_labels`).
+class PreparedSite(SampleTable):
+    """The sample table and the images of one site; its labels are opened separately (see `open_labels`).
 
     Opening checks the array headers and the table and reads no image.
 
@@ -32,52 +37,24 @@ class PreparedSite:
         FealError: a file is missing, truncated or of another shape, an id occurs twice, or no training sample.
     """
 
-    def __init__(
-        self, root: Path, name: str, manifest: Manifest, record: SiteRecord, *, validation: float | None = None
-    ) -> None:
-        self.name = name
+    def __init__(self, root: Path, name: str, manifest: Manifest, *, validation: float | None = None) -> None:
+        record = manifest.sites[name]
         self.folder = root / name
         self.task: Task = manifest.task
         self.classes = manifest.classes
         self.shape = (manifest.channels, manifest.height, manifest.width)
         self.unlabelled = record.unlabelled
         """The number of training samples without a label."""
-        table = open_samples(self.folder / FOLDER, site=name, samples=record.samples)
+        table = open_samples(self.folder / SAMPLE_FOLDER, site=name, samples=record.samples)
         if validation is not None:
-            table = hold_out_validation(table, validation, labelled_only=self.unlabelled > 0)
-        self._table = table
-        self._dtype = manifest.dtype
+            table = table.hold_out_validation(validation, labelled_only=self.unlabelled > 0)
+        super().__init__(name, table.columns)
         self._images = StoredArray(
-            self.folder / IMAGES, shape=(record.samples, *self.shape), kinds=(manifest.dtype,)
+            self.folder / IMAGE_FILE, shape=(record.samples, *self.shape), kinds=(manifest.dtype,)
         )
 
     def __len__(self) -> int:
         return len(self._images.array)
-
-    def ids(self, split: str | None = None) -> Texts:
-        """Return the sample ids of a split ("train", "test", or None for all), sorted."""
-        return self._table.texts("id", split)
-
-    def patients(self, split: str | None = None) -> Texts:
-        """Return the patient of each of `ids(split)`."""
-        return self._table.texts("patient", split)
-
-    def sources(self, split: str | None = None) -> Texts:
-        """Return the original file of each of `ids(split)`."""
-        return self._table.texts("source", split)
-
-    def is_initial(self, split: str | None = None) -> NDArray[np.bool_]:
-        """Return whether each of `ids(split)` is labelled from the start."""
-        initial: NDArray[np.bool_] = self._table.columns["given"][self._table.is_in(split)]
-        return np.array(initial)
-
-    def rows(self, ids: Sequence[str] | Texts) -> Rows:
-        """Return the array rows of these samples; an unknown id is a `FealError`."""
-        return self._table.rows(ids)
-
-    def id_at(self, row: int) -> str:
-        """Return the id of the sample at an array row."""
-        return self._table.id_at(row)
 
     def images(self, ids: Sequence[str] | Texts) -> torch.Tensor:
         """Read the images of these samples, float32 [b, C, H, W] in the order of `ids`; see `read`."""
@@ -90,18 +67,82 @@ class PreparedSite:
             FealError: a float16 image has a pixel that is not finite; the error names the sample and the site.
         """
         stored = self._images.read(rows)
-        if self._dtype == "float16":
-            self._check_finite(stored, rows)
+        check_finite(stored, rows, site=self.name, id_at=self.id_at)
         return torch.from_numpy(scale_pixels(stored))
 
-    def _check_finite(self, images: NDArray[np.float16], rows: Rows) -> None:
-        finite = np.isfinite(images)
-        if not finite.all():
-            first = int(np.flatnonzero(~finite.reshape(len(images), -1).all(axis=1))[0])
+
+class SiteLabels:
+    """The hidden labels [n] or masks [n, H, W] of one site, read a few at a time.
+
+    Only the oracle, the evaluation and the contact sheet open them.
+    """
+
+    def __init__(self, site: PreparedSite, stored: StoredArray) -> None:
+        self.site = site
+        self._stored = stored
+
+    def of(self, ids: Sequence[str] | Texts) -> torch.Tensor:
+        """Return labels int64 [b], or masks uint8 [b, H, W], of these samples in this order."""
+        return self.read(self.site.rows(ids))
+
+    def read(self, rows: Rows) -> torch.Tensor:
+        """Return the same by array row (`PreparedSite.rows`)."""
+        values = self._stored.read(rows)
+        if values.ndim == 1 or values.dtype != np.uint8:
+            values = values.astype(np.int64)
+        return torch.from_numpy(values)
+
+    def is_known(self, ids: Sequence[str] | Texts) -> NDArray[np.bool_]:
+        """Return whether each of these samples has a label."""
+        rows = self.site.rows(ids)
+        if not self.site.unlabelled:
+            return np.ones(len(rows), dtype=np.bool_)
+        # One pixel is enough: no class has this number.
+        first = self._stored.array.reshape(len(self.site), -1)[:, 0][rows]
+        known: NDArray[np.bool_] = first != NO_LABEL[self.site.task]
+        return known
+
+    def check(self) -> None:
+        """Raise a `FealError` that names the first sample with a value outside 0..C-1.
+
+        Only training samples that the manifest counts as unlabelled may hold `NO_LABEL`. Masks are read in chunks.
+        """
+        site, train = self.site, self.site.ids("train")
+        known = np.ones(len(site), dtype=np.bool_)
+        known[site.rows(train)] = self.is_known(train)
+        if int((~known).sum()) != site.unlabelled:
             raise FealError(
-                f"Sample '{self.id_at(int(rows[first]))}' of site '{self.name}' has a pixel that is not a "
-                "finite number: repair or leave out the image and prepare the data set again."
+                f"Site '{site.name}' has {int((~known).sum())} training samples without a label, but the "
+                f"manifest counts {site.unlabelled}: {REPAIR}."
             )
+        for rows, values in self._read_chunks():
+            # NO_LABEL throughout is no class, but valid for an unlabelled sample.
+            checked = known[rows] | (values != NO_LABEL[site.task]).any(axis=1)
+            check_classes(
+                values[checked], rows[checked], classes=len(site.classes), site=site.name, id_at=site.id_at
+            )
+
+    def count_classes(self) -> dict[str, NDArray[np.int64]]:
+        """Count by split the samples of each class (or whose mask shows it), and last the unlabelled: [C + 1].
+
+        Labels are read a few megabytes at a time.
+        """
+        numbers = [*range(len(self.site.classes)), NO_LABEL[self.site.task]]
+        has_class = np.concatenate(
+            [
+                np.stack([(values == number).any(axis=1) for number in numbers], axis=1)
+                for _, values in self._read_chunks()
+            ]
+        )
+        return {split: has_class[self.site.rows(self.site.ids(split))].sum(axis=0) for split in SPLITS}
+
+    def _read_chunks(self) -> Iterator[tuple[Rows, NDArray[np.integer]]]:
+        """Yield all rows and their values [b, pixels], a few megabytes at a time."""
+        size = self._stored.array[0].nbytes
+        step = max(1, _CHUNK // size)
+        for start in range(0, len(self.site), step):
+            rows = np.arange(start, min(start + step, len(self.site)), dtype=np.int64)
+            yield rows, self._stored.read(rows).reshape(len(rows), -1)
 
 
 class PreparedSet:
@@ -114,7 +155,7 @@ class PreparedSet:
         self.name = manifest.name
         self.task: Task = manifest.task
         self.classes = manifest.classes
-        self.regions = resolve_regions(manifest)
+        self.regions = manifest.metric_regions
         self.channels = manifest.channels
         self.height = manifest.height
         self.width = manifest.width
@@ -134,21 +175,14 @@ class PreparedSet:
     def site(self, name: str, *, validation: float | None = None) -> PreparedSite:
         """Open one site; an unknown name or a damaged site is a `FealError`.
 
-        With `validation` that share of the training split replaces the test split (see `hold_out_validation`).
+        With `validation` that share of the training split replaces the test split, see
+        `SampleTable.hold_out_validation`.
         """
         if name not in self.manifest.sites:
             raise unknown_name_error(f"site in {self.root}", name, self.sites)
-        folder = self.root / name
-        if not folder.is_dir():
-            raise FealError(f"The folder {folder} of site '{name}' is missing: {REPAIR}.")
-        return PreparedSite(self.root, name, self.manifest, self.manifest.sites[name], validation=validation)
-
-
-def resolve_regions(manifest: Manifest) -> dict[str, tuple[int, ...]]:
-    """Return what segmentation metrics are computed for: the manifest's regions, or each class but the first."""
-    if manifest.task != "segmentation":
-        return {}
-    return dict(manifest.regions) or {name: (number,) for number, name in enumerate(manifest.classes) if number}
+        if not (self.root / name).is_dir():
+            raise FealError(f"The folder {self.root / name} of site '{name}' is missing: {REPAIR}.")
+        return PreparedSite(self.root, name, self.manifest, validation=validation)
 
 
 def open_prepared(root: Path | str) -> PreparedSet:
@@ -161,6 +195,12 @@ def open_prepared(root: Path | str) -> PreparedSet:
     return PreparedSet(Path(root), manifest, digest)
 
 
+def open_labels(site: PreparedSite) -> SiteLabels:
+    """Open the labels of a site; a missing or truncated file is a `FealError`."""
+    shape = (len(site),) if site.task == "classification" else (len(site), *site.shape[1:])
+    return SiteLabels(site, StoredArray(site.folder / LABEL_FILE, shape=shape, kinds=_LABEL_KINDS))
+
+
 def scale_pixels(stored: NDArray[Any]) -> NDArray[np.float32]:
     """Convert stored pixels to the float32 values that a network receives: integers are divided by `SCALE`.
 
@@ -171,3 +211,26 @@ def scale_pixels(stored: NDArray[Any]) -> NDArray[np.float32]:
     if stored.dtype.name in SCALE:
         images /= np.float32(SCALE[stored.dtype.name])
     return images
+
+
+def check_finite(images: NDArray[Any], rows: Rows, *, site: str, id_at: Callable[[int], str]) -> None:
+    """Raise a `FealError` that names the first of images [b, ...] at rows [b] with a pixel that is not finite."""
+    if images.dtype.kind == "f" and not (finite := np.isfinite(images)).all():
+        first = int(rows[np.argwhere(~finite)[0][0]])
+        raise FealError(
+            f"Sample '{id_at(first)}' of site '{site}' has a pixel that is not a finite number: "
+            "repair or leave out the image and prepare the data set again."
+        )
+
+
+def check_classes(
+    values: NDArray[np.integer], rows: Rows, *, classes: int, site: str, id_at: Callable[[int], str]
+) -> None:
+    """Raise a `FealError` that names the first of values [b, ...] at rows [b] outside 0..C-1."""
+    places = np.argwhere((values < 0) | (values >= classes))
+    if len(places):
+        sample, value = id_at(int(rows[places[0][0]])), values[tuple(places[0])]
+        raise FealError(
+            f"Sample '{sample}' of site '{site}' has the class value {value}, but the {classes} classes are "
+            f"0 to {classes - 1}: correct its label or mask and prepare the data set again."
+        )

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from feal.data.arrays import ArrayWriter
-from feal.data.labels import NO_LABEL, class_range_error, find_invalid_class
-from feal.data.manifest import FILE, Manifest, SiteRecord, check_name, read_manifest
-from feal.data.prepared import IMAGES, LABELS
-from feal.data.resize import Fitting
-from feal.data.samples import COLUMNS, FOLDER, no_training_sample_error, write_samples
+from feal.data.manifest import MANIFEST_FILE, Manifest, SiteRecord, check_name, describe_invalid, read_manifest
+from feal.data.prepared import IMAGE_FILE, LABEL_FILE, NO_LABEL, check_classes, check_finite
+from feal.data.samples import SAMPLE_COLUMNS, SAMPLE_FOLDER, no_training_sample_error, write_samples
 from feal.data.verify import compute_checksum, verify
 from feal.errors import FealError
-from feal.fileio import write_bytes, write_error
-from feal.settings import Task
+from feal.fileio import rename_durably, sync_directory, write_bytes, write_error
 
 
 class SiteWriter:
@@ -33,15 +30,13 @@ class SiteWriter:
         self.name = folder.name
         self._folder = folder
         self._manifest = manifest
-        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self._columns: dict[str, list[Any]] = {name: [] for name in SAMPLE_COLUMNS}
         self._unlabelled = 0
         size = (manifest.height, manifest.width)
-        self._images = ArrayWriter(folder / IMAGES, row=(manifest.channels, *size), dtype=manifest.dtype)
-        is_class = manifest.task == "classification"
+        row, dtype = ((), "int16") if manifest.task == "classification" else (size, "uint8")
+        self._images = ArrayWriter(folder / IMAGE_FILE, row=(manifest.channels, *size), dtype=manifest.dtype)
         try:
-            self._labels = ArrayWriter(
-                folder / LABELS, row=() if is_class else size, dtype="int16" if is_class else "uint8"
-            )
+            self._labels = ArrayWriter(folder / LABEL_FILE, row=row, dtype=dtype)
         except OSError:
             self._images.close(sync=False)
             raise
@@ -74,13 +69,16 @@ class SiteWriter:
             FealError: wrong shape or type, a class out of range, a pixel that is not finite, or a test sample
                 without a label.
         """
-        self._check_images(ids, images)
-        if labelled is not None and not all(labelled):
-            self._check_unlabelled(ids, splits, labelled)
-            labels = labels.copy()
-            labels[~np.asarray(labelled)] = NO_LABEL[self._manifest.task]
-            self._unlabelled += len(ids) - sum(labelled)
-        self._check_labels(ids, labels, np.ones(len(ids), np.bool_) if labelled is None else np.asarray(labelled))
+        self._check_arrays(ids, images, labels)
+        check_finite(images, np.arange(len(ids)), site=self.name, id_at=ids.__getitem__)
+        known = np.ones(len(ids), np.bool_) if labelled is None else np.asarray(labelled, np.bool_)
+        for sample, split, is_known in zip(ids, splits, known, strict=True):
+            if split == "test" and not is_known:
+                raise FealError(
+                    f"The test sample '{sample}' of site '{self.name}' has no label: label it or leave it out."
+                )
+        classes = len(self._manifest.classes)
+        check_classes(labels[known], np.flatnonzero(known), classes=classes, site=self.name, id_at=ids.__getitem__)
         added: dict[str, Sequence[Any]] = {
             "id": ids,
             "split": splits,
@@ -92,6 +90,10 @@ class SiteWriter:
             if len(values) != len(ids):
                 raise ValueError(f"{len(values)} values of {name} for {len(ids)} ids")
             self._columns[name].extend(values)
+        if not known.all():
+            labels = labels.astype(self._labels.dtype)
+            labels[~known] = NO_LABEL[self._manifest.task]
+            self._unlabelled += int((~known).sum())
         try:
             self._images.append(images)
             self._labels.append(labels)
@@ -108,91 +110,46 @@ class SiteWriter:
         self.close()
         if not self._columns["id"]:
             raise no_training_sample_error(self.name)
-        write_samples(self._folder / FOLDER, site=self.name, columns=self._columns)
+        write_samples(self._folder / SAMPLE_FOLDER, site=self.name, columns=self._columns)
         files = [path for path in sorted(self._folder.rglob("*")) if path.is_file()]
-        _sync_folder(self._folder / FOLDER)
-        _sync_folder(self._folder)
+        sync_directory(self._folder / SAMPLE_FOLDER)
+        sync_directory(self._folder)
         return SiteRecord(
             samples=self._images.rows,
             unlabelled=self._unlabelled,
             checksums={path.relative_to(self._folder).as_posix(): compute_checksum(path) for path in files},
         )
 
-    def _check_images(self, ids: Sequence[str], images: NDArray[Any]) -> None:
+    def _check_arrays(self, ids: Sequence[str], images: NDArray[Any], labels: NDArray[Any]) -> None:
         expected = (len(ids), *self._images.row)
         if images.shape != expected or images.dtype.name != self._manifest.dtype:
             raise FealError(
                 f"Images of site '{self.name}' are {images.dtype} of shape {images.shape}, but the set holds "
                 f"{self._manifest.dtype} of shape {expected}: convert them before writing."
             )
-        if images.dtype == np.float16 and not np.isfinite(images).all():
-            first = int(np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))[0])
-            raise FealError(
-                f"Sample '{ids[first]}' of site '{self.name}' has a pixel that is not a finite number: "
-                "repair the image or leave it out."
-            )
-
-    def _check_unlabelled(self, ids: Sequence[str], splits: Sequence[str], labelled: Sequence[bool]) -> None:
-        for sample, split, known in zip(ids, splits, labelled, strict=True):
-            if not known and split == "test":
-                raise FealError(
-                    f"The test sample '{sample}' of site '{self.name}' has no label: label it or leave it out."
-                )
-
-    def _check_labels(self, ids: Sequence[str], labels: NDArray[np.integer], known: NDArray[np.bool_]) -> None:
         expected = (len(ids), *self._labels.row)
         if labels.shape != expected or labels.dtype.kind not in "iu":
             raise FealError(
                 f"Labels or masks of site '{self.name}' are {labels.dtype} of shape {labels.shape}, but whole "
                 f"numbers of shape {expected} are needed: convert them before writing."
             )
-        bad = find_invalid_class(labels[known], len(self._manifest.classes))
-        if bad is not None:
-            sample, value = bad
-            name = ids[int(np.flatnonzero(known)[sample])]
-            raise class_range_error(value, sample=name, site=self.name, classes=self._manifest.classes)
 
 
 class PreparedWriter:
     """A writer of a prepared data set, which is moved to `root` when it is complete.
 
     Use it as a context manager; an exception leaves nothing behind. If another process has written the same set
-    meanwhile, that one is kept.
+    meanwhile, that one is kept. The facts are the fields of `Manifest` without its sites: `name`, `task`,
+    `classes`, `channels`, `height`, `width`, and `dtype` if it is not uint8, `source`, `regions`, `fitting`.
 
     Raises:
-        FealError: `root` holds something else, or cannot be written.
+        FealError: a fact is invalid, `root` holds something else, or cannot be written.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        name: str,
-        task: Task,
-        classes: Sequence[str],
-        channels: int,
-        height: int,
-        width: int,
-        dtype: str = "uint8",
-        source: Mapping[str, Any] | None = None,
-        regions: Mapping[str, tuple[int, ...]] | None = None,
-        fitting: Fitting | None = None,
-    ) -> None:
+    def __init__(self, root: Path, **facts: Any) -> None:
         self.root = root
-        self._facts: dict[str, Any] = {
-            "name": name,
-            "task": task,
-            "classes": tuple(classes),
-            "channels": channels,
-            "height": height,
-            "width": width,
-            "dtype": dtype,
-            "source": dict(source or {}),
-            "regions": dict(regions or {}),
-            "fitting": fitting,
-        }
+        self._manifest = check_target(root, **facts)
         self._sites: dict[str, SiteWriter] = {}
-        check_target(root, self._facts)
         self._partial = root.with_name(f".{root.name}.{uuid.uuid4().hex}.partial")
         try:
             self._partial.mkdir(parents=True)
@@ -205,7 +162,7 @@ class PreparedWriter:
         if name in self._sites:
             raise FealError(f"The site '{name}' occurs twice: give every site a unique name.")
         try:
-            self._sites[name] = SiteWriter(self._partial / name, Manifest(**self._facts, sites={}))
+            self._sites[name] = SiteWriter(self._partial / name, self._manifest)
         except OSError as error:
             raise write_error(self._partial / name, error) from error
         return self._sites[name]
@@ -230,30 +187,37 @@ class PreparedWriter:
         if not self._sites:
             raise FealError(f"The data set {self.root} has no site: add at least one.")
         records = {name: site.finish() for name, site in sorted(self._sites.items())}
-        manifest = Manifest(**self._facts, sites=records)
-        write_bytes(self._partial / FILE, manifest.encode())
+        content = self._manifest.model_copy(update={"sites": records}).encode()
+        write_bytes(self._partial / MANIFEST_FILE, content)
         try:
-            self._partial.rename(self.root)
-            _sync_folder(self.root.parent)
+            rename_durably(self._partial, self.root)
         except OSError:
             if not self.root.exists():
                 raise
-            self._check_same(manifest)
-
-    def _check_same(self, manifest: Manifest) -> None:
-        if read_manifest(self.root)[0].encode() != manifest.encode():
-            raise other_set_error(self.root)
-        verify(self.root)
+            if read_manifest(self.root)[0].encode() != content:
+                raise other_set_error(self.root) from None
+            verify(self.root)
 
 
-def check_target(root: Path, facts: Mapping[str, Any]) -> None:
-    """Raise a `FealError` if a set with these facts cannot be written there; call it before hours of decoding."""
-    problem = Manifest(**facts, sites={"any": SiteRecord(samples=1, checksums={})}).find_problem()
-    if problem:
-        raise FealError(f"The data set {root} cannot be written, {problem}: correct it and try again.")
+def check_target(root: Path, **facts: Any) -> Manifest:
+    """Check that a set with these facts can be written there, before hours of decoding.
+
+    Returns:
+        Its manifest, with one site in place of those to come.
+
+    Raises:
+        FealError: a fact is invalid, or `root` holds something else.
+    """
+    sites = {"any": SiteRecord(samples=1, checksums={})}
+    try:
+        manifest = Manifest(**{"dtype": "uint8", "source": {}, **facts, "sites": sites})
+    except ValidationError as error:
+        reason = describe_invalid(error)
+        raise FealError(f"The data set {root} cannot be written, {reason}: correct it and try again.") from None
     taken = root.is_file() or (root.is_dir() and any(root.iterdir()))
-    if taken and not (root / FILE).is_file():
+    if taken and not (root / MANIFEST_FILE).is_file():
         raise FealError(f"{root} exists and is not a prepared data set: choose another folder.")
+    return manifest
 
 
 class OtherSetError(FealError):
@@ -263,11 +227,3 @@ class OtherSetError(FealError):
 def other_set_error(root: Path) -> OtherSetError:
     """Return the error for a target folder that holds another data set."""
     return OtherSetError(f"{root} already holds another prepared data set: remove it or choose another folder.")
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

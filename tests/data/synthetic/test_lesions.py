@@ -7,8 +7,7 @@ import pytest
 from scipy import ndimage
 
 from feal.data import locate
-from feal.data.labels import open_labels
-from feal.data.prepared import PreparedSet, open_prepared
+from feal.data.prepared import PreparedSet, open_labels, open_prepared
 from feal.data.synthetic.base import SITE_NAMES
 from feal.data.synthetic.lesions import APPEARANCES, SyntheticLesions, blend_appearances, class_shares
 from feal.data.verify import verify

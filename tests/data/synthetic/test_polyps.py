@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from feal.data.labels import open_labels
-from feal.data.prepared import PreparedSet, open_prepared
+from feal.data.prepared import PreparedSet, open_labels, open_prepared
 from feal.data.synthetic.base import SITE_NAMES
 from feal.data.synthetic.polyps import SyntheticPolyps
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feal.data.arrays import ArrayWriter, StoredArray
-from feal.data.labels import NO_LABEL
 from feal.data.prepare.base import (
     DatasetSource,
     DecodedSample,
@@ -28,6 +27,7 @@ from feal.data.prepare.base import (
 )
 from feal.data.prepare.duplicates import THUMBNAIL, fingerprint_image
 from feal.data.prepare.plugin_check import read_record
+from feal.data.prepared import NO_LABEL
 from feal.errors import FealError
 from feal.fileio import read_json, write_error, write_text
 from feal.plugins import load_file, own_file, source_digest

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from feal.data.manifest import FILE, read_manifest
+from feal.data.manifest import MANIFEST_FILE, read_manifest
 from feal.data.prepare.base import (
     DatasetSource,
     Finding,
@@ -125,8 +125,8 @@ class _Job:
 
     def find_prepared_source(self, *, skip_bad: bool) -> dict[str, Any] | None:
         """Return the `source` of the set at `to` if it was made from exactly these files."""
-        check_target(self.to, {**self._facts(), "source": {}})
-        if not (self.to / FILE).is_file():
+        check_target(self.to, **self._facts())
+        if not (self.to / MANIFEST_FILE).is_file():
             return None
         content = dict(read_manifest(self.to)[0].source)
         if content.get("inputs") != self.inputs:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from feal.data import PreparedSet, PreparedSite
 from feal.data.arrays import ArrayWriter, StoredArray, count_rows
-from feal.data.prepared import IMAGES
+from feal.data.prepared import IMAGE_FILE
 from feal.data.samples import Rows
 from feal.data.verify import check_files, compute_checksum
 from feal.errors import FealError
@@ -120,7 +120,7 @@ def open_features(data: PreparedSet, site: PreparedSite, spec: TrunkSpec, *, rea
         with exclusive_lock(_lock(path)):
             if not _is_complete(path):
                 # The name stands for the images as prepared: outputs of damaged ones would outlive their repair.
-                check_files(data, site.name, only=IMAGES)
+                check_files(data, site.name, only=IMAGE_FILE)
                 _compute(path, site, spec, _build_trunk(data, spec), read, origin=_origin(data))
                 _remove_outdated(path, data)
     return StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from feal import __version__
 from feal.annotation import ANNOTATORS
 from feal.data import PreparedSet, PreparedSite, open_prepared
-from feal.data.verify import check_once
+from feal.data.verify import check_files
 from feal.errors import FealError, ShareableError
 from feal.federation import protocol as messages
 from feal.federation.site.handlers import HandlerResult, MessageHandler
@@ -141,7 +141,7 @@ class Site:
     def _join(self, request: messages.Join) -> messages.JoinReply:
         settings = self._read_settings(request)
         site = self._data.site(self.name, validation=settings.validation)
-        check_once(self._data, self.name)
+        check_files(self._data, self.name, cached=True)
         if not self._store.is_admitted():
             self._check_data(site, settings)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))
