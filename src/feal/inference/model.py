@@ -17,13 +17,7 @@ from feal.data.resize import Fitting
 from feal.errors import FealError
 from feal.evidential import build_loss, uncertainties
 from feal.fileio import damage_error, read_json, read_tensors
-from feal.models import (
-    build_initial_model,
-    resolve_device,
-    restore_model,
-    to_device,
-    use_threads,
-)
+from feal.models import build_initial_model, resolve_device, restore_model, to_device, use_threads
 from feal.rundir.journal import Journal, State, Weights, read_settings
 from feal.rundir.layout import RunDirectory, round_weights
 from feal.rundir.records import MetricValue, Round
@@ -91,6 +85,11 @@ class ModelInfo(_Part):
     evaluation: EvaluationSetup
     origin: TrainingOrigin
 
+    def network_options(self) -> dict[str, Any]:
+        """Return what `build_initial_model` and `restore_model` need to know besides the weights."""
+        sizes = self.input.model_dump(include={"channels", "height", "width"})
+        return {"params": self.model.params, "task": self.task, "classes": len(self.classes), **sizes}
+
 
 INFO_FILE = "model.json"
 WEIGHTS = "model.safetensors"
@@ -134,18 +133,8 @@ class TrainedModel:
 
     def __init__(self, info: ModelInfo, weights: Weights) -> None:
         self.info = info
-        size = info.input
         try:
-            network = restore_model(
-                info.model.name,
-                weights,
-                params=info.model.params,
-                task=info.task,
-                classes=len(info.classes),
-                channels=size.channels,
-                height=size.height,
-                width=size.width,
-            )
+            network = restore_model(info.model.name, weights, **info.network_options())
         except RuntimeError as error:
             raise FealError(
                 f"The weights do not fit a {info.model.name} of {len(info.classes)} classes: "
@@ -205,7 +194,6 @@ def load_model(path: str | PathLike[str], *, round: int | None = None) -> Traine
 
 
 def _load_run(path: Path, *, round: int | None) -> TrainedModel:
-    """Load the global model of a run's newest finished round, or of `round`."""
     settings = read_settings(path)
     journal = Journal(path)
     if not journal.has_state():
@@ -215,13 +203,13 @@ def _load_run(path: Path, *, round: int | None) -> TrainedModel:
     if not state.facts:
         raise damage_error(journal.run.state, "the classes and sizes of the images are missing")
     name = round_weights(number)
-    record = _record(journal, state, number)
+    # None while the round's metrics are still to come.
+    record = next((record for record in journal.rounds(state) if record.round == number), None)
     info = _describe(settings, state, number, record, sha256=state.weights[name])
     return TrainedModel(info, _add_trunk(journal.weights(state, name), info, settings))
 
 
 def _load_export(path: Path, *, round: int | None) -> TrainedModel:
-    """Load the model that `feal export` wrote, from `model.json` and the safetensors file."""
     content = read_json(path / INFO_FILE)
     if isinstance(content, dict) and content.get("format") != FORMAT:
         raise FealError(f"{path / INFO_FILE} is not of format {FORMAT}: use the version of feal that wrote it.")
@@ -241,17 +229,12 @@ def _add_trunk(weights: Weights, info: ModelInfo, settings: Settings) -> Weights
     """Return the weights of the whole network where only a part was trained."""
     if settings.training.trainable == "all":
         return weights
-    size = info.input
-    shape = {"channels": size.channels, "height": size.height, "width": size.width}
     network = build_initial_model(
-        settings.model.name,
-        params=settings.model.params,
+        info.model.name,
         weights=settings.weights,
         weights_digest=settings.weights_digest,
         frozen=True,
-        task=info.task,
-        classes=len(info.classes),
-        **shape,
+        **info.network_options(),
     )
     return {**network.state_dict(), **weights}
 
@@ -269,11 +252,6 @@ def _choose_round(path: Path, state: State, wanted: int | None) -> int:
 
 def _no_round_error(path: Path) -> FealError:
     return FealError(f"{path} has no finished round yet: see `feal show {path}`, and try again after the first.")
-
-
-def _record(journal: Journal, state: State, number: int) -> Round | None:
-    """Read a round's record; None while its metrics are still to come."""
-    return next((record for record in journal.rounds(state) if record.round == number), None)
 
 
 def _describe(settings: Settings, state: State, number: int, record: Round | None, *, sha256: str) -> ModelInfo:

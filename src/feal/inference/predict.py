@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,9 @@ from feal.data.prepare.decode import IMAGE_SUFFIXES, open_upright
 from feal.data.prepared import scale_pixels
 from feal.errors import FealError
 from feal.fileio import atomic_directory, write_text
+from feal.inference.card import render_predictions_readme
 from feal.inference.model import InputFormat, ModelInfo, TrainedModel
-from feal.inference.writers import ClassificationWriter, ResultWriter, SegmentationWriter, SourceImage
-
-TABLE = "predictions.csv"
+from feal.inference.writers import SourceImage, make_writer
 
 _MODES = {1: "L", 3: "RGB"}
 
@@ -81,20 +79,22 @@ def predict_images(
     if out.resolve().is_relative_to(images.resolve()):
         raise FealError(f"{out} lies among the images, and masks would be taken for some: choose another --out.")
     with atomic_directory(out) as folder:
-        writer = _make_writer(model.info, folder, values=values)
-        with (folder / TABLE).open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = make_writer(model.info, folder, values=values)
+        with (folder / "predictions.csv").open(
+            "w", newline="", encoding="utf-8", errors="surrogateescape"
+        ) as file:
             table = csv.writer(file, lineterminator="\n")
             table.writerow(writer.columns)
-            for batch in _read_batches(model.info, images, names, callback):
-                table.writerows(writer.rows(batch.sources, model.predict(batch.images)))
+            for sources, batch in _read_batches(model.info, images, names, callback):
+                table.writerows(writer.rows(sources, model.predict(batch)))
         if not writer.images:
             raise FealError(f"None of the {len(names)} images in {images} could be read: see the notes above.")
-        write_text(folder / "README.md", _describe(model.info, writer))
+        write_text(folder / "README.md", render_predictions_readme(model.info, images=writer.images))
     return PredictionSummary(
         folder=out,
         images=writer.images,
         skipped=len(names) - writer.images,
-        by_class=dict(zip(model.info.classes, _by_class(writer), strict=True)),
+        by_class=dict(zip(model.info.classes, writer.summarise_classes(), strict=True)),
         aleatoric=writer.aleatoric / writer.images,
         epistemic=writer.epistemic / writer.images,
     )
@@ -108,11 +108,9 @@ def find_images(folder: Path) -> list[str]:
     """
     if not folder.is_dir():
         raise FealError(f"There is no folder {folder}: give the one that holds the images.")
-    found = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        relative = Path(place).relative_to(folder)
-        found += [(relative / name).as_posix() for name in files if _is_image_file(name)]
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir())
+    relative = (path.relative_to(folder) for path in files)
+    found = [path.as_posix() for path in relative if not any(part.startswith(".") for part in path.parts)]
     if not found:
         raise FealError(f"There is no image in {folder} or below it: looked for {', '.join(IMAGE_SUFFIXES)}.")
     return sorted(found)
@@ -151,7 +149,7 @@ def read_image(path: Path, expected: InputFormat) -> DecodedImage:
         raise FealError(f"{path} has 32-bit values of unknown range: save it with 8 or 16 bits.")
     converted = _to_grey_or_rgb(image, expected.channels)
     if expected.fitting is None:
-        pixels = np.asarray(_stretch(converted, (expected.width, expected.height)))
+        pixels = np.asarray(converted.resize((expected.width, expected.height), Image.Resampling.BICUBIC))
     else:
         stored = _to_stored_depth(np.asarray(converted), expected.dtype)
         pixels = expected.fitting.fit_image(stored, expected.height, expected.width)
@@ -173,26 +171,11 @@ def _to_stored_depth(pixels: NDArray[Any], dtype: str) -> NDArray[Any]:
     return pixels.astype(np.uint16) * 257 if dtype == "uint16" else (pixels >> 8).astype(np.uint8)
 
 
-def _stretch(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    return image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
-
-
-def _is_image_file(name: str) -> bool:
-    return not name.startswith(".") and name.lower().endswith(IMAGE_SUFFIXES)
-
-
-@dataclass(frozen=True)
-class _Batch:
-    sources: Sequence[SourceImage]
-    images: torch.Tensor
-
-
 def _read_batches(
     info: ModelInfo, folder: Path, names: Sequence[str], callback: PredictionCallback | None
-) -> Iterator[_Batch]:
+) -> Iterator[tuple[list[SourceImage], torch.Tensor]]:
     """Yield the readable images, as many at a time as the run's own evaluation took."""
-    sources: list[SourceImage] = []
-    pixels = []
+    sources, pixels = [], []
     for done, name in enumerate(names, start=1):
         try:
             image = read_image(folder / name, info.input)
@@ -203,47 +186,7 @@ def _read_batches(
             sources.append(SourceImage(name, image.width, image.height))
             pixels.append(image.pixels)
         if sources and (len(sources) == info.evaluation.batch_size or done == len(names)):
-            yield _Batch(sources, torch.from_numpy(np.stack(pixels)))
+            yield sources, torch.from_numpy(np.stack(pixels))
             sources, pixels = [], []
         if callback is not None:
             callback.on_image(done, len(names))
-
-
-def _make_writer(info: ModelInfo, folder: Path, *, values: bool) -> ResultWriter:
-    if info.task == "classification":
-        return ClassificationWriter(info)
-    return SegmentationWriter(info, folder, values=values)
-
-
-def _by_class(writer: ResultWriter) -> list[float]:
-    total = writer.by_class if writer.info.task == "classification" else writer.by_class / writer.images
-    numbers: list[float] = total.tolist()
-    return numbers
-
-
-def _describe(info: ModelInfo, writer: ResultWriter) -> str:
-    origin = info.origin
-    head = f"""# Predictions
-
-{writer.images} images, predicted by the model of round {origin.round} of \
-`{origin.settings["strategy"]["name"]}` on \
-`{origin.dataset}`
-({info.model.name}, weights SHA-256 `{info.sha256[:16]}...`, feal {info.feal}). Not for diagnosis.
-
-`{TABLE}` has a row per image. `probability` is the expected probability of the predicted class,
-`aleatoric` (the image is ambiguous; from 0 to ln {len(info.classes)}) and `epistemic` (the model knows little of
-such images; at most -lnGamma({len(info.classes)})) are the uncertainties. They are meaningful for images
-like those the model was trained on, and less so for others.
-"""
-    if info.task == "classification":
-        return head
-    return f"""{head}
-In segmentation these three are means over pixels, and `share_...` is the fraction of pixels of a class.
-
-- `masks/`: a pixel's value is its class: {", ".join(f"{n} {name}" for n, name in enumerate(info.classes))}.
-- `maps/...-aleatoric.png`: u / ln C, from 0 (dark) to 1 (light), C = {len(info.classes)} classes.
-- `maps/...-epistemic.png`: exp((h + lnGamma(C)) / (C - 1)), from 0 (dark, much evidence) to 1 (light, none).
-
-Scales are fixed, so maps can be compared. All have the size of the image file. Exact values, as
-float32 [aleatoric and epistemic, height, width] at the model's resolution, are kept with `feal predict --values`.
-"""

@@ -20,19 +20,6 @@ from feal.selection.base import per_image
 
 Map = NDArray[np.float64]
 
-# matplotlib's magma at every eighth: lightness grows evenly from dark to light.
-_MAGMA = (
-    (0, 0, 4),
-    (28, 16, 68),
-    (79, 18, 123),
-    (129, 37, 129),
-    (181, 54, 122),
-    (229, 80, 100),
-    (251, 135, 97),
-    (254, 194, 135),
-    (252, 253, 191),
-)
-
 
 def scale_aleatoric(aleatoric: Map, *, classes: int) -> Map:
     """Scale the aleatoric uncertainty by its largest value: u / ln C, from 0 to 1."""
@@ -52,15 +39,11 @@ def scale_epistemic(epistemic: Map, *, classes: int) -> Map:
 
 def render_map(share: NDArray[np.floating]) -> Image.Image:
     """Render values [H, W] from 0 to 1 as a palette image, from dark (0) to light (1)."""
+    from matplotlib import colormaps
+
     image = Image.fromarray((share.clip(0, 1) * 255).round().astype(np.uint8))
-    image.putpalette(_palette())
+    image.putpalette(colormaps["magma"](np.arange(256), bytes=True)[:, :3].tobytes())
     return image
-
-
-def _palette() -> bytes:
-    steps = np.linspace(0, len(_MAGMA) - 1, 256)
-    table = np.stack([np.interp(steps, range(len(_MAGMA)), part) for part in zip(*_MAGMA, strict=True)], axis=1)
-    return table.round().astype(np.uint8).tobytes()
 
 
 @dataclass(frozen=True)
@@ -78,8 +61,7 @@ class ResultWriter(ABC):
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
         self.images = 0
-        self.by_class = torch.zeros(len(info.classes), dtype=torch.float64)
-        """Images predicted as each class, or the sum of the images' fractions of it."""
+        self._by_class = torch.zeros(len(info.classes), dtype=torch.float64)
         self.aleatoric = 0.0
         self.epistemic = 0.0
 
@@ -89,8 +71,8 @@ class ResultWriter(ABC):
         """The header of the table."""
 
     @abstractmethod
-    def _row(self, source: SourceImage, predicted: Prediction, index: int) -> list[object]:
-        """Return the columns between the image's name and its uncertainties."""
+    def _row(self, source: SourceImage, predicted: Prediction, index: int, counts: list[float]) -> list[object]:
+        """Return the columns between the image's name and its uncertainties, given its row of the counts."""
 
     @abstractmethod
     def _class_counts(self, sources: Sequence[SourceImage], predicted: Prediction) -> torch.Tensor:
@@ -106,15 +88,29 @@ class ResultWriter(ABC):
             self._means(sources, values) for values in (predicted.aleatoric, predicted.epistemic)
         )
         self.images += len(sources)
-        self.by_class += self._class_counts(sources, predicted).sum(0)
+        counts = self._class_counts(sources, predicted)
+        self._by_class += counts.sum(0)
         self.aleatoric += float(aleatoric.sum())
         self.epistemic += float(epistemic.sum())
         for index, source in enumerate(sources):
-            row = [*self._row(source, predicted, index), float(aleatoric[index]), float(epistemic[index])]
+            row = self._row(source, predicted, index, counts[index].tolist())
+            row += [float(aleatoric[index]), float(epistemic[index])]
             yield [source.name, *(repr(entry) if isinstance(entry, float) else str(entry) for entry in row)]
 
+    def summarise_classes(self) -> list[float]:
+        """Return how many images were predicted as each class; in segmentation the mean fraction of pixels."""
+        by_class = self._by_class if self.info.task == "classification" else self._by_class / self.images
+        return [float(number) for number in by_class]
 
-class ClassificationWriter(ResultWriter):
+
+def make_writer(info: ModelInfo, folder: Path, *, values: bool) -> ResultWriter:
+    """Return the writer for the model's task, which writes files into `folder`."""
+    if info.task == "classification":
+        return _ClassificationWriter(info)
+    return _SegmentationWriter(info, folder, values=values)
+
+
+class _ClassificationWriter(ResultWriter):
     """Writes a class for every image."""
 
     @property
@@ -122,7 +118,7 @@ class ClassificationWriter(ResultWriter):
         each = [f"p_{name}" for name in self.info.classes]
         return ["image", "class", "class_index", "probability", *each, "aleatoric", "epistemic"]
 
-    def _row(self, source: SourceImage, predicted: Prediction, index: int) -> list[object]:
+    def _row(self, source: SourceImage, predicted: Prediction, index: int, counts: list[float]) -> list[object]:
         number = int(predicted.prediction[index])
         each = predicted.probability[index].tolist()
         return [self.info.classes[number], number, each[number], *each]
@@ -134,7 +130,7 @@ class ClassificationWriter(ResultWriter):
         return torch.nn.functional.one_hot(predicted.prediction, len(self.info.classes)).double()
 
 
-class SegmentationWriter(ResultWriter):
+class _SegmentationWriter(ResultWriter):
     """Writes a mask and two uncertainty maps for every image, in the size of its file."""
 
     def __init__(self, info: ModelInfo, folder: Path, *, values: bool) -> None:
@@ -150,19 +146,15 @@ class SegmentationWriter(ResultWriter):
         files = ["mask", "aleatoric_map", "epistemic_map", *(["values"] if self._values else [])]
         return ["image", *files, *shares, "probability", "aleatoric", "epistemic"]
 
-    def _row(self, source: SourceImage, predicted: Prediction, index: int) -> list[object]:
+    def _row(self, source: SourceImage, predicted: Prediction, index: int, counts: list[float]) -> list[object]:
         mask = predicted.prediction[index]
         expected = self._inside(source, predicted.probability[index].gather(0, mask.unsqueeze(0)))
-        shares = self._class_fractions(source, mask).tolist()
-        return [*self._write(source, predicted, index), *shares, float(expected.double().mean())]
+        return [*self._write(source, predicted, index), *counts, float(expected.double().mean())]
 
     def _class_counts(self, sources: Sequence[SourceImage], predicted: Prediction) -> torch.Tensor:
-        pairs = zip(sources, predicted.prediction, strict=True)
-        return torch.stack([self._class_fractions(source, mask) for source, mask in pairs])
-
-    def _class_fractions(self, source: SourceImage, mask: torch.Tensor) -> torch.Tensor:
-        shown = self._inside(source, mask)
-        return torch.stack([(shown == number).double().mean() for number in range(len(self.info.classes))])
+        classes = torch.arange(len(self.info.classes))[:, None, None]
+        shown = (self._inside(source, mask) for source, mask in zip(sources, predicted.prediction, strict=True))
+        return torch.stack([(mask == classes).double().mean((1, 2)) for mask in shown])
 
     def _means(self, sources: Sequence[SourceImage], values: torch.Tensor) -> torch.Tensor:
         means = per_image(values)
@@ -182,39 +174,35 @@ class SegmentationWriter(ResultWriter):
     def _write(self, source: SourceImage, predicted: Prediction, index: int) -> list[str]:
         name, classes = self._unused_name(source.name), len(self.info.classes)
         aleatoric, epistemic = predicted.aleatoric[index], predicted.epistemic[index]
-        files: dict[str, Image.Image] = {
-            f"masks/{name}.png": self._mask(source, predicted.prediction[index]),
-            f"maps/{name}-aleatoric.png": self._render(
-                source, scale_aleatoric(aleatoric.numpy(), classes=classes)
-            ),
-            f"maps/{name}-epistemic.png": self._render(
-                source, scale_epistemic(epistemic.numpy(), classes=classes)
-            ),
+        shares = (
+            scale_aleatoric(aleatoric.numpy(), classes=classes),
+            scale_epistemic(epistemic.numpy(), classes=classes),
+        )
+        files = {
+            f"masks/{name}.png": self._draw_mask(source, predicted.prediction[index]),
+            f"maps/{name}-aleatoric.png": self._draw_map(source, shares[0]),
+            f"maps/{name}-epistemic.png": self._draw_map(source, shares[1]),
         }
         for path, drawn in files.items():
-            self._make_path(path).write_bytes(encode_png(drawn))
+            # The directory is published as a whole, so single files need not be written atomically.
+            (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / path).write_bytes(encode_png(drawn))
         if not self._values:
             return list(files)
         values = f"maps/{name}.npy"
         shown = self._inside(source, torch.stack([aleatoric, epistemic]))
-        np.save(self._make_path(values), shown.float().numpy())
+        np.save(self._folder / values, shown.float().numpy())
         return [*files, values]
 
-    def _mask(self, source: SourceImage, prediction: torch.Tensor) -> Image.Image:
+    def _draw_mask(self, source: SourceImage, prediction: torch.Tensor) -> Image.Image:
         small = prediction.numpy().astype(np.uint8)
         mask = self._fitting.restore(small, source.height, source.width, nearest=True)
         return mask_to_pil(mask, classes=len(self.info.classes))
 
-    def _render(self, source: SourceImage, share: Map) -> Image.Image:
+    def _draw_map(self, source: SourceImage, share: Map) -> Image.Image:
         small = share.astype(np.float32)
         # The network has no evidence about what it did not see.
         return render_map(self._fitting.restore(small, source.height, source.width, nearest=False, unseen=1))
-
-    def _make_path(self, path: str) -> Path:
-        # The directory is published as a whole, so single files need not be written atomically.
-        whole = self._folder / path
-        whole.parent.mkdir(parents=True, exist_ok=True)
-        return whole
 
     def _unused_name(self, source: str) -> str:
         """Return the image's path without its suffix, numbered where a.png and a.jpg would collide."""
