@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feal.annotation.answers import parse_label
-from feal.annotation.files import read_sheet
+from feal.annotation.answers import parse_label, read_sheet
 from feal.errors import FealError
 
 CLASSES = ("nevus", "melanoma", "Bowen's")

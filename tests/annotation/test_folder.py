@@ -29,7 +29,7 @@ def _labels(result: PollResult) -> dict[str, object]:
 
 
 def _rejections(result: PollResult) -> list[tuple[str, str]]:
-    return [(rejection.where, rejection.sample) for rejection in result.rejections]
+    return [(rejection.where, rejection.written) for rejection in result.rejections]
 
 
 def _reason(result: PollResult) -> str:
@@ -146,7 +146,7 @@ def test_refusals_are_written_for_people_and_go_when_mended(labelling: FolderAnn
     (rejection,) = _poll(labelling).rejections
     with path.open(newline="") as file:
         assert list(csv.DictReader(file)) == [
-            {"where": rejection.where, "sample": rejection.sample, "reason": rejection.reason}
+            {"where": rejection.where, "sample": rejection.written, "reason": rejection.reason}
         ]
     (first / "answers.csv").write_text("sample,label\na/1,1\n")
     assert _poll(labelling).rejections == []

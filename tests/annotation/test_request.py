@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from feal.annotation import FolderAnnotator, request
-from feal.annotation.request import name_image, read_requested_images
+from feal.annotation.answers import read_requested_images
+from feal.annotation.request import name_image
 from feal.data import PreparedSite, open_prepared
 from feal.errors import FealError
 from tests.annotation.asking import IDS, queries, write_site

@@ -40,9 +40,11 @@ class Rejection:
     """An answer that was not accepted, and the reason, addressed to the annotator."""
 
     where: str
-    sample: str
-    """The sample as written in the answer; may be empty."""
     reason: str
+    sample: str | None = None
+    """The queried sample; None if it is not known."""
+    written: str = ""
+    """The sample as written in the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,8 @@ class PollResult:
     answers: Sequence[Answer] = ()
     rejections: Sequence[Rejection] = ()
 
+
+Entry = Answer | Rejection
 
 PredictMasks = Callable[[Sequence[str]], NDArray[np.uint8]]
 """A function that returns the model's masks [n, height, width] of class numbers for samples."""

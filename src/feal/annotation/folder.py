@@ -11,17 +11,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from feal.annotation.answers import AnswerReader, ParsedAnswer
-from feal.annotation.base import (
-    ANNOTATORS,
-    Annotator,
-    Answer,
-    PollResult,
-    PredictMasks,
-    Query,
-    Rejection,
-)
-from feal.annotation.files import list_entries
+from feal.annotation.answers import AnswerReader, list_entries
+from feal.annotation.base import ANNOTATORS, Annotator, Answer, Entry, PollResult, PredictMasks, Query, Rejection
 from feal.annotation.request import ANSWERS, write_request
 from feal.data import PreparedSite
 from feal.errors import FealError
@@ -77,28 +68,24 @@ class FolderAnnotator(Annotator):
         The last answer about a sample counts: lower in the table, or in a later round's folder.
         """
         read = list(self._read_all({*pending, *answered}))
-        last = {parsed.sample_id: parsed for parsed in read if parsed.sample_id is not None}
-        counting = [
-            parsed.content for parsed in read if parsed.sample_id is None or last[parsed.sample_id] is parsed
-        ]
-        rejections = [content for content in counting if isinstance(content, Rejection)]
+        last = {entry.sample: entry for entry in read}
+        counting = [entry for entry in read if entry.sample is None or last[entry.sample] is entry]
+        rejections = [entry for entry in counting if isinstance(entry, Rejection)]
         self._write_rejections(rejections)
-        answers = [content for content in counting if isinstance(content, Answer)]
+        answers = [entry for entry in counting if isinstance(entry, Answer)]
         return PollResult(answers=sorted(answers, key=lambda answer: answer.sample), rejections=rejections)
 
-    def _read_all(self, asked: set[str]) -> Iterator[ParsedAnswer]:
+    def _read_all(self, asked: set[str]) -> Iterator[Entry]:
         try:
             found = list_entries(self._root, self._root)
         except FealError as error:
-            yield ParsedAnswer(None, Rejection(where=ANNOTATION_FOLDER, sample="", reason=str(error)))
+            yield Rejection(where=ANNOTATION_FOLDER, reason=str(error))
             return
         rounds = sorted((int(match[1]), path) for path in found if (match := _ROUND.fullmatch(path.name)))
         for _, path in rounds:
             yield from AnswerReader(path, root=self._root, site=self._site, asked=asked).read()
         if any(path.name == ANSWERS for path in found):
-            yield ParsedAnswer(
-                None, Rejection(where=ANSWERS, sample="", reason="Move this file into the folder of its round.")
-            )
+            yield Rejection(where=ANSWERS, reason="Move this file into the folder of its round.")
 
     def _write_rejections(self, rejections: Sequence[Rejection]) -> None:
         path = self._root / REJECTED
@@ -109,5 +96,5 @@ class FolderAnnotator(Annotator):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["where", "sample", "reason"])
-        writer.writerows([rejection.where, rejection.sample, rejection.reason] for rejection in rejections)
+        writer.writerows([rejection.where, rejection.written, rejection.reason] for rejection in rejections)
         write_text(path, text.getvalue())
