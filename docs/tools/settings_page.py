@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from feal.config.components import KINDS
-from feal.config.overrides import RENAMED
+from feal.config.overrides import COMPONENTS, RENAMED
 from feal.settings import OPERATIONAL, Component, Section, Settings
 
 INTRODUCTION = """# Settings
@@ -30,9 +29,9 @@ def settings_page() -> str:
     """Return the whole page."""
     parts = [INTRODUCTION, "## General\n", _table(_rows(Settings))]
     for name, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section) and name not in KINDS:
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section) and name not in COMPONENTS:
             parts += [f"## `{name}`\n", _table(_rows(field.annotation, prefix=f"{name}."))]
-    for kind, found in KINDS.items():
+    for kind, found in COMPONENTS.items():
         parts.append(f"## `{kind}`\n")
         for name in found.registry.names():
             params = getattr(found.registry.get(name), "Params", None)

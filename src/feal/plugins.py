@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from feal.errors import FealError, unknown_name_error
+from feal.errors import FealError, nearest_spelling, unknown_name_error
 from feal.fileio import absolute_path
 from feal.registry import Parameters, Registry
 
@@ -84,20 +83,13 @@ def read_params(owner: type[Any], values: Mapping[str, Any], *, section: str, na
     fields = parameter_fields(owner)
     for key in values:
         if key not in fields:
-            raise FealError(
-                f"{section.capitalize()} {short_name(name)} has no parameter '{key}': {_nearest(key, fields)}"
-            )
+            near = nearest_spelling(key, fields)
+            known = f"did you mean '{near}'?" if near else f"it has {', '.join(sorted(fields)) or 'none'}."
+            raise FealError(f"{section.capitalize()} {short_name(name)} has no parameter '{key}': {known}")
     try:
         return params.model_validate(dict(values))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
-        takes = " or ".join(dict.fromkeys(wanted(one) for one in error.errors() if one["loc"][:1] == (key,)))
-        if first["type"] == "missing":
-            raise FealError(f"'{section}.{key}' is missing: add it ({fields[key]}).") from None
-        raise FealError(
-            f"{section}.{key}={values.get(key)} is not valid: it {takes or wanted(first)} ({fields.get(key)})."
-        ) from None
+        raise invalid_value_error(error, values, fields, prefix=f"{section}.") from None
 
 
 def parameter_fields(owner: type[Any]) -> dict[str, str]:
@@ -106,19 +98,44 @@ def parameter_fields(owner: type[Any]) -> dict[str, str]:
     return {field.alias or key: field.description or key for key, field in params.model_fields.items()}
 
 
-def wanted(entry: ErrorDetails) -> str:
+def invalid_value_error(
+    error: ValidationError,
+    values: Mapping[str, Any],
+    descriptions: Mapping[str, str],
+    *,
+    prefix: str = "",
+    source: str = "",
+) -> FealError:
+    """Return the error for the first key that pydantic refused; one of several types lists what each would take.
+
+    Args:
+        error: what pydantic raised.
+        values: by key, as the user gave them.
+        descriptions: of the keys.
+        prefix: before the key in the message.
+        source: after the value in the message.
+    """
+    details = [(_find_key(entry["loc"], descriptions), entry) for entry in error.errors()]
+    key, first = details[0]
+    about = descriptions.get(key, key)
+    if first["type"] == "missing":
+        return FealError(f"'{prefix}{key}' is missing{source}: add it ({about}).")
+    takes = " or ".join(dict.fromkeys(describe_wanted(entry) for other, entry in details if other == key))
+    value = values.get(key, first["input"])
+    return FealError(f"{prefix}{key}={value}{source} is not valid: it {takes} ({about}).")
+
+
+def _find_key(location: tuple[int | str, ...], known: Container[str]) -> str:
+    """Return the longest known key on the way to where a value was refused."""
+    keys = [".".join(map(str, location[:length])) for length in range(len(location), 0, -1)]
+    return next((key for key in keys if key in known), ".".join(map(str, location)))
+
+
+def describe_wanted(entry: ErrorDetails) -> str:
     """Return what pydantic would have taken, to go on after 'it'."""
     if entry["type"] == "too_short":
         return "should name at least one"
     return entry["msg"].removeprefix("Input ").removeprefix("Value error, ")
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    near = difflib.get_close_matches(key, names, n=1)
-    if near:
-        return f"did you mean '{near[0]}'?"
-    return f"it has {', '.join(names)}." if names else "it has none."
 
 
 def qualify_name(name: str) -> str:

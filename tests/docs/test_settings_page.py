@@ -1,6 +1,6 @@
 """The page of settings is up to date and describes every setting."""
 
-from feal.config.components import known_parameters
+from feal.config.overrides import known_parameters
 from settings_page import settings_page
 from tests.paths import PROJECT
 

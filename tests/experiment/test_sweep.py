@@ -7,7 +7,7 @@ import pytest
 from feal.config import load
 from feal.errors import FealError
 from feal.experiment import start
-from feal.experiment.sweep import SweepRun, plan_sweep, read_grid, run_sweep, split_values
+from feal.experiment.sweep import SweepRun, plan_sweep, read_grid, run_sweep
 from feal.settings import Settings
 from tests.copies import copied, cut
 from tests.runs import tiny
@@ -137,18 +137,19 @@ def test_strategies_of_the_same_name_keep_apart(tmp_path: Path) -> None:
         ("a", ["a"]),
         ("a,b", ["a", "b"]),
         ("a, b", ["a", "b"]),
-        ("[a,b]", ["[a,b]"]),
-        ("[a,b],[c,[d,e]]", ["[a,b]", "[c,[d,e]]"]),
-        ("{a: 1, b: 2},3", ["{a: 1, b: 2}", "3"]),
-        ("'a,b',\"c,d\"", ["'a,b'", '"c,d"']),
-        ("['a]',b],c", ["['a]',b]", "c"]),
+        ("[a,b]", [["a", "b"]]),
+        ("[a,b],[c,[d,e]]", [["a", "b"], ["c", ["d", "e"]]]),
+        ("{a: 1, b: 2},3", [{"a": 1, "b": 2}, 3]),
+        ("'a,b',\"c,d\"", ["a,b", "c,d"]),
+        ("['a]',b],c", [["a]", "b"], "c"]),
         ("it's,that's", ["it's", "that's"]),
-        ("", [""]),
-        ("a,", ["a", ""]),
+        ("1e-3,2E+4,0.5", [1e-3, 2e4, 0.5]),
+        ("mine.py:One,/my/own.py:Other", ["mine.py:One", "/my/own.py:Other"]),
+        ("null,true,all", [None, True, "all"]),
     ],
 )
-def test_commas_inside_brackets_and_quotes_belong_to_a_value(text: str, values: list[str]) -> None:
-    assert split_values(text) == values
+def test_commas_inside_brackets_and_quotes_belong_to_a_value(text: str, values: list[object]) -> None:
+    assert read_grid([f"key={text}"]) == {"key": values}
 
 
 @pytest.mark.parametrize(
@@ -156,6 +157,8 @@ def test_commas_inside_brackets_and_quotes_belong_to_a_value(text: str, values: 
     [
         (["seed=0,,1"], "'seed=0,,1' lacks a value"),
         (["seed="], "'seed=' lacks a value"),
+        (["seed=1,"], "'seed=1,' lacks a value"),
+        (["seed= ,1"], "'seed= ,1' lacks a value"),
         (["seed=0", "seed=1"], "seed is given twice: write all its values at once"),
         (["seed"], "'seed' is no setting"),
         (["sites=[a,b"], "are not closed"),

@@ -1,7 +1,6 @@
 """Presets and overrides, validated."""
 
-from feal.config.components import known_parameters
-from feal.config.overrides import known_keys, parse
+from feal.config.overrides import known_keys, known_parameters, parse
 from feal.config.presets import ABOUT, preset_names, read_preset
 from feal.config.resolve import applicable, load, revise
 

@@ -1,31 +1,57 @@
-"""Read settings by dotted names: `training.lr=1e-3 strategy=feal strategy.tau=0.9`."""
+"""Read settings by dotted names, `training.lr=1e-3 strategy=feal strategy.tau=0.9`, and complete components."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from feal.annotation import ANNOTATORS
+from feal.data import SYNTHETIC_DATASETS, find_dataset
+from feal.data.locate import is_dataset_name, unknown_dataset_error
 from feal.errors import FealError, unknown_name_error
-from feal.plugins import wanted
-from feal.settings import Settings, flatten, nest
+from feal.evidential import LOSSES
+from feal.federation.transport import TRANSPORTS
+from feal.models import MODELS, find_model
+from feal.plugins import invalid_value_error, parameter_fields, qualify_name, read_params
+from feal.registry import Registry
+from feal.selection import STRATEGIES, find_strategy
+from feal.settings import Section, Settings, flatten, nest
 
-COMPONENTS = ("dataset", "model", "strategy", "loss", "annotator", "transport")
+
+class ComponentKind(NamedTuple):
+    """A kind of component: what is registered, and how its class is found."""
+
+    registry: Registry[Any]
+    find: Callable[[str], type[Any]]
+
+
+COMPONENTS: Mapping[str, ComponentKind] = {
+    "dataset": ComponentKind(SYNTHETIC_DATASETS, find_dataset),
+    "model": ComponentKind(MODELS, find_model),
+    "strategy": ComponentKind(STRATEGIES, find_strategy),
+    "loss": ComponentKind(LOSSES, LOSSES.get),
+    "annotator": ComponentKind(ANNOTATORS, ANNOTATORS.get),
+    "transport": ComponentKind(TRANSPORTS, TRANSPORTS.get),
+}
 """Settings that name a class, whose parameters follow below them."""
 
 RENAMED = {
     "engine": "transport",
     "query_model": "strategy.query_model",
-    **{f"selection.{key}": f"strategy.{key}" for key in ("n", "tau", "rule", "calibration", "terms")},
-    **{f"selection.{key}": f"strategy.{key}" for key in ("scope", "local")},
+    **{
+        f"selection.{key}": f"strategy.{key}"
+        for key in ["n", "tau", "rule", "calibration", "terms", "scope", "local"]
+    },
     **{
         f"evidence.{key}": f"loss.{key}"
-        for key in ("lambda", "activation", "annealing", "squared", "class_weight")
+        for key in ["lambda", "activation", "annealing", "squared", "class_weight"]
     },
-    **{f"synthetic.{key}": f"dataset.{key}" for key in ("seed", "sites", "train", "test", "size", "classes")},
+    **{f"synthetic.{key}": f"dataset.{key}" for key in ["seed", "sites", "train", "test", "size", "classes"]},
     "synthetic.given": "dataset.labelled_fraction",
     "size": "dataset.size",
     "simulation.workers": "transport.workers",
@@ -41,8 +67,26 @@ RENAMED = {
 }
 """Earlier names of settings, and what they are called now."""
 
-# YAML takes 1e-3 for a word, since it has no point.
-_SCIENTIFIC = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+
+class _ValueLoader(yaml.SafeLoader):
+    """Read YAML, and 1e-3 as a number, which YAML takes for a word since it has no point."""
+
+
+_ValueLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def read_value(text: str) -> Any:
+    """Read a value as YAML.
+
+    Raises:
+        yaml.YAMLError, ValueError: the text is not valid.
+
+    >>> read_value("[1e-3, two]")
+    [0.001, 'two']
+    """
+    return yaml.load(text, _ValueLoader)
 
 
 def parse(words: Iterable[str]) -> dict[str, Any]:
@@ -57,35 +101,40 @@ def parse(words: Iterable[str]) -> dict[str, Any]:
         if not sign or not key:
             raise FealError(f"'{word}' is no setting: write KEY=VALUE, for example training.lr=1e-3.")
         try:
-            result[key] = float(value) if _SCIENTIFIC.fullmatch(value) else yaml.safe_load(value)
+            result[key] = read_value(value)
         except (yaml.YAMLError, ValueError):
             raise FealError(f"The value of '{word}' cannot be read: put quotes around it.") from None
     return result
 
 
-def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str]:
+def known_keys() -> dict[str, str]:
     """Return every dotted name of the schema with its description; components have their parameters besides."""
     keys: dict[str, str] = {}
-    for name, field in section.model_fields.items():
-        key = f"{prefix}{field.alias or name}"
-        if (
-            key not in COMPONENTS
-            and isinstance(field.annotation, type)
-            and issubclass(field.annotation, BaseModel)
-        ):
-            keys |= known_keys(field.annotation, f"{key}.")
+    for name, field in Settings.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            keys |= {f"{name}.{key}": part.description or "" for key, part in inner.model_fields.items()}
         else:
-            keys[key] = field.description or ""
+            keys[name] = field.description or ""
     return keys
 
 
-def spell_out(values: Mapping[str, Any], *, source: str, parameters: Iterable[str] = ()) -> dict[str, Any]:
+def known_parameters(section: str | None = None) -> dict[str, str]:
+    """Return the parameters of every registered class by dotted name, with their descriptions."""
+    return {
+        f"{kind}.{key}": text
+        for kind in (COMPONENTS if section is None else (section,))
+        for name in COMPONENTS[kind].registry.names()
+        for key, text in parameter_fields(COMPONENTS[kind].registry.get(name)).items()
+    }
+
+
+def spell_out(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
     """Return settings by dotted names, the short `strategy: feal` as `strategy.name`.
 
     Args:
         values: nested, by dotted names, or both.
         source: what to call them in messages.
-        parameters: dotted names of parameters, to suggest where one is written without its component.
 
     Raises:
         FealError: a name that does not exist, with the nearest spelling, or an earlier name.
@@ -99,11 +148,10 @@ def spell_out(values: Mapping[str, Any], *, source: str, parameters: Iterable[st
         if key in RENAMED:
             now = RENAMED[key]
             raise FealError(f"'{key}' in {source} is called {now} now: write {now}={value}.")
-        section = key.partition(".")[0]
-        if key not in known and not (section in COMPONENTS and section != key):
-            near = [name for name in parameters if name.endswith(f".{key}")]
-            if near:
-                raise FealError(f"There is no setting '{key}' in {source}: did you mean '{near[0]}'?")
+        if key not in known and key.partition(".")[0] not in COMPONENTS:
+            for parameter in known_parameters():
+                if parameter.endswith(f".{key}"):
+                    raise FealError(f"There is no setting '{key}' in {source}: did you mean '{parameter}'?")
             raise unknown_name_error(f"setting in {source} called", key, known)
         flat[f"{key}.name" if key in COMPONENTS else key] = value
     return flat
@@ -114,23 +162,80 @@ def build(flat: Mapping[str, Any], *, source: str) -> Settings:
     try:
         return Settings.model_validate(nest(flat))
     except ValidationError as error:
-        raise _sentence(error, known_keys(), source) from None
+        raise invalid_value_error(error, flat, known_keys(), source=f" in {source}") from None
 
 
-def _sentence(error: ValidationError, descriptions: Mapping[str, str], source: str) -> FealError:
-    """One sentence for the first key at fault; a key of several types lists what each would take."""
-    first = error.errors()[0]
-    key = _key(first["loc"], descriptions)
-    if first["type"] == "missing":
-        return FealError(f"'{key}' is missing in {source}: add it ({descriptions[key]}).")
-    kinds = [wanted(entry) for entry in error.errors() if _key(entry["loc"], descriptions) == key]
-    takes = " or ".join(dict.fromkeys(kinds))
-    return FealError(f"{key}={first['input']} in {source} is not valid: it {takes} ({descriptions[key]}).")
+def has_parameter(base: Mapping[str, Any], changes: Mapping[str, Any], key: str) -> bool:
+    """Return whether a key is a parameter that the component named by the settings has, or no parameter."""
+    section, _, parameter = key.partition(".")
+    if section not in COMPONENTS:
+        return True
+    owner = COMPONENTS[section].find(_find_name(section, base, changes))
+    return parameter.partition(".")[0] in ("name", *parameter_fields(owner))
 
 
-def _key(location: tuple[int | str, ...], descriptions: Mapping[str, str]) -> str:
-    for length in range(len(location), 0, -1):
-        key = ".".join(str(part) for part in location[:length])
-        if key in descriptions:
-            return key
-    return ".".join(map(str, location))
+def complete(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted names with changes, every component with all of its parameters.
+
+    Parameters that `base` has for another class than the one that is named now do not apply. Those that it has
+    without naming a class apply to any class that has them.
+
+    Raises:
+        FealError: no such class or parameter, or a value that is not valid.
+
+    >>> flat = complete({"strategy.name": "feal", "strategy.tau": 0.5}, {"strategy.name": "entropy"})
+    >>> [key for key in flat if key.startswith("strategy")]
+    ['strategy.name', 'strategy.query_model']
+    """
+    flat = {key: value for key, value in {**base, **changes}.items() if key.partition(".")[0] not in COMPONENTS}
+    for section in COMPONENTS:
+        name = _find_name(section, base, changes)
+        if name is not None:
+            values = {**_inherit(section, name, _below(section, base)), **_below(section, changes)}
+            values.pop("name", None)
+            params = _read_params(section, name, values).model_dump(mode="json", by_alias=True)
+            flat |= {f"{section}.name": name, **{f"{section}.{key}": value for key, value in params.items()}}
+    return flat
+
+
+def _find_name(section: str, base: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
+    """Return the name of a component: as changed, as it was, or its default; a loss's is the strategy's."""
+    key = f"{section}.name"
+    given = changes.get(key, base.get(key))
+    if given is not None and not isinstance(given, str):
+        raise FealError(
+            f"{section}={given} is not valid: give a name ({Settings.model_fields[section].description})."
+        )
+    if given is not None:
+        return qualify_name(given) if section in ("strategy", "model", "dataset") else given
+    if section == "loss":
+        return COMPONENTS["strategy"].find(_find_name("strategy", base, changes)).default_loss
+    return getattr(Settings.model_fields[section].get_default(), "name", None)
+
+
+def _inherit(section: str, name: str, base: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those parameters of a preset that apply to a class."""
+    if base.get("name") is not None:
+        return dict(base) if _find_name(section, {f"{section}.name": base["name"]}, {}) == name else {}
+    fields = parameter_fields(COMPONENTS[section].find(name))
+    known = {key.removeprefix(f"{section}.") for key in known_parameters(section)} | fields.keys()
+    for key in base:
+        if key not in known:
+            raise unknown_name_error(f"parameter of a {section} called", key, known)
+    return {key: value for key, value in base.items() if key in fields}
+
+
+def _read_params(section: str, name: str, values: Mapping[str, Any]) -> Any:
+    owner = COMPONENTS[section].find(name)
+    try:
+        return read_params(owner, values, section=section, name=name)
+    except FealError:
+        # What is no data set has no parameters: the name is the mistake.
+        if section == "dataset" and not is_dataset_name(name) and not Path(name).is_dir():
+            raise unknown_dataset_error(name) from None
+        raise
+
+
+def _below(section: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+    start = f"{section}."
+    return nest({key.removeprefix(start): value for key, value in flat.items() if key.startswith(start)})

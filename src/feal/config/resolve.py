@@ -8,8 +8,7 @@ from typing import Any, get_args
 
 import torch
 
-from feal.config.components import complete, has_parameter, known_parameters
-from feal.config.overrides import build, spell_out
+from feal.config.overrides import build, complete, has_parameter, spell_out
 from feal.config.presets import ABOUT, read_preset
 from feal.data.locate import find_dataset, is_dataset_name, unknown_dataset_error
 from feal.errors import FealError
@@ -19,7 +18,7 @@ from feal.metrics import find_metrics
 from feal.models import MODELS, check_weights_source, find_model, list_models
 from feal.models.pretrained import IMAGENET, NONE
 from feal.plugins import qualify_name
-from feal.selection import Role, Strategy, build_strategy, find_strategy
+from feal.selection import Role, build_strategy, find_strategy
 from feal.settings import OPERATIONAL, Component, Settings, Training, Transforms, flatten, is_operational
 
 OVERRIDES = "the overrides"
@@ -49,7 +48,12 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     check_weights_source(settings.model.name, weights)
     _check_trainable(settings.model.name, weights, settings.training, settings.transforms)
     strategy = build_strategy(settings.strategy)
-    _check_roles(strategy, settings.strategy.name)
+    unknown = strategy.required_roles() - set(get_args(Role))
+    if unknown:
+        roles = ", ".join(get_args(Role))
+        raise FealError(
+            f"Strategy {settings.strategy.name} needs the models {', '.join(sorted(unknown))}: there are {roles}."
+        )
     scope = settings.class_count_scope or strategy.default_class_count_scope
     settled = settings.model_copy(update={"weights": weights, "class_count_scope": scope})
     return settled.model_copy(update=FULL_SUPERVISION) if strategy.is_full_supervision else settled
@@ -79,7 +83,7 @@ def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
         >>> revise(load("demo"), {"rounds": 9}).rounds
         9
     """
-    changed = spell_out(changes, source=OVERRIDES, parameters=known_parameters())
+    changed = spell_out(changes, source=OVERRIDES)
     new = build(complete(flatten(settings.dump()), changed), source=OVERRIDES)
     for key in changed:
         if not is_operational(key):
@@ -96,38 +100,31 @@ def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 def _spell_out(preset: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings of a preset and the overrides, by dotted names."""
     content = {key: value for key, value in read_preset(preset).items() if key != ABOUT}
-    return (
-        spell_out(content, source=f"preset {preset}", parameters=known_parameters()),
-        spell_out(overrides, source=OVERRIDES, parameters=known_parameters()),
-    )
+    return spell_out(content, source=f"preset {preset}"), spell_out(overrides, source=OVERRIDES)
 
 
 def _check(settings: Settings) -> Settings:
     """Check what this machine must have; return the settings with absolute paths, for a resume elsewhere."""
-    _check_transport(settings.transport.name, settings.round_timeout)
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
-    metrics = tuple(qualify_name(name) for name in settings.metrics)
-    find_metrics(find_model(settings.model.name).task, metrics)
-    data = None if settings.data is None else str(absolute_path(settings.data, setting="data="))
-    has_data = TRANSPORTS.get(settings.transport.name).data_here
-    return settings.model_copy(
-        update={
-            "dataset": _resolve_dataset(settings.dataset, settings.data, has_data=has_data),
-            "data": data,
-            "metrics": metrics,
-            "transport": _resolve_path(settings.transport, "transport.coordinator"),
-        }
-    )
-
-
-def _check_transport(name: str, round_timeout: float | None) -> None:
-    if round_timeout is not None and not TRANSPORTS.get(name).has_timeout:
+    name, transport = settings.transport.name, TRANSPORTS.get(settings.transport.name)
+    if settings.round_timeout is not None and not transport.has_timeout:
         others = " or ".join(other for other in TRANSPORTS.names() if TRANSPORTS.get(other).has_timeout)
         raise FealError(
             f"transport={name} cannot stop a site that takes too long, so it takes no round_timeout: "
             f"use transport={others}, or set round_timeout=null."
         )
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
+    metrics = tuple(qualify_name(name) for name in settings.metrics)
+    find_metrics(find_model(settings.model.name).task, metrics)
+    data = None if settings.data is None else str(absolute_path(settings.data, setting="data="))
+    return settings.model_copy(
+        update={
+            "dataset": _resolve_dataset(settings.dataset, settings.data, has_data=transport.data_here),
+            "data": data,
+            "metrics": metrics,
+            "transport": _resolve_path(settings.transport, "transport.coordinator"),
+        }
+    )
 
 
 def _resolve_dataset(dataset: Component, data: str | None, *, has_data: bool) -> Component:
@@ -184,10 +181,3 @@ def _check_trainable(name: str, weights: str, training: Training, transforms: Tr
             f"training.trainable={trainable} trains on training.views of each image, not on transforms: "
             "leave all of them but transforms.normalise out, or set training.trainable=all."
         )
-
-
-def _check_roles(strategy: Strategy, name: str) -> None:
-    unknown = strategy.required_roles() - set(get_args(Role))
-    if unknown:
-        roles = ", ".join(get_args(Role))
-        raise FealError(f"Strategy {name} needs the models {', '.join(sorted(unknown))}: there are {roles}.")

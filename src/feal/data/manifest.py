@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from feal.data.arrays import REPAIR
 from feal.data.resize import Fitting
 from feal.errors import FealError
-from feal.plugins import wanted
+from feal.plugins import describe_wanted
 from feal.settings import Task
 
 MANIFEST_FILE = "manifest.json"
@@ -133,7 +133,7 @@ def describe_invalid(error: ValidationError) -> str:
     """Return what is wrong with the first invalid field of a manifest."""
     first = error.errors()[0]
     field = f"'{'.'.join(map(str, first['loc']))}' " if first["loc"] else ""
-    return f"its {field}{'is missing' if first['type'] == 'missing' else wanted(first)}"
+    return f"its {field}{'is missing' if first['type'] == 'missing' else describe_wanted(first)}"
 
 
 def read_manifest(root: Path) -> tuple[Manifest, str]:

@@ -12,7 +12,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
+from yaml import YAMLError
+
 from feal.config import applicable, load, parse
+from feal.config.overrides import read_value
 from feal.errors import FealError
 from feal.experiment.run import Result, read_result, resume, start
 from feal.plugins import short_name
@@ -22,7 +25,7 @@ from feal.rundir.layout import RunDirectory
 from feal.settings import Settings, flatten
 
 IN_EVERY_NAME = ("strategy", "strategy.query_model", "seed")
-_OPENING, _CLOSING = "[{", "]}"
+_LACKS_VALUE = re.compile(r"^\s*(,|$)|,\s*(,|$)")
 BYTES_PER_RUN = 2 * 2**30
 """Free memory that a run is assumed to need."""
 
@@ -89,40 +92,14 @@ def plan_sweep(preset: str, values: Mapping[str, Sequence[Any]]) -> SweepPlan:
     return SweepPlan(runs=runs, notes=tuple(_describe_invalid(invalid)))
 
 
-def split_values(text: str) -> list[str]:
-    """Split a comma-separated list, except inside brackets and quotes.
-
-    Raises:
-        FealError: brackets or quotes are not closed.
-
-    >>> split_values("[a,b],[c],'d,e',f")
-    ['[a,b]', '[c]', "'d,e'", 'f']
-    """
-    values, depth, quote = [""], 0, ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"" and (depth or not values[-1].strip()):
-            quote = letter
-        elif letter == "," and not depth:
-            values.append("")
-            continue
-        else:
-            depth += (letter in _OPENING) - (letter in _CLOSING)
-        values[-1] += letter
-    if quote or depth:
-        raise FealError(f"'{text}' has brackets or quotes that are not closed: write them in pairs.")
-    return [value.strip() for value in values]
-
-
 def read_grid(words: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the values of each setting from words such as `seed=0,1`.
+    """Return the values of each setting from words such as `seed=0,1`; a list or a mapping is one value.
 
     Raises:
-        FealError: a setting without a value, or given twice.
+        FealError: a setting without a value, or given twice; brackets or quotes that are not closed.
 
-    >>> read_grid(["strategy=feal,random", "seed=0"])
-    {'strategy': ['feal', 'random'], 'seed': [0]}
+    >>> read_grid(["strategy=feal,random", "strategy.terms=[aleatoric-local],[]", "seed=0"])
+    {'strategy': ['feal', 'random'], 'strategy.terms': [['aleatoric-local'], []], 'seed': [0]}
     """
     values: dict[str, list[Any]] = {}
     for word in words:
@@ -131,10 +108,12 @@ def read_grid(words: Iterable[str]) -> dict[str, list[Any]]:
             raise FealError(f"{key} is given twice: write all its values at once, as {key}=ONE,OTHER.")
         if not sign or not key:
             parse([word])
-        several = split_values(text)
-        if "" in several:
+        if _LACKS_VALUE.search(text):
             raise FealError(f"'{word}' lacks a value: write {key}=VALUE, or several as {key}=ONE,OTHER.")
-        values[key] = [parse([f"{key}={value}"])[key] for value in several]
+        try:
+            values[key] = read_value(f"[{text}]")
+        except (YAMLError, ValueError):
+            raise FealError(f"'{text}' has brackets or quotes that are not closed: write them in pairs.") from None
     return values
 
 
