@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -34,14 +33,14 @@ import numpy as np
 from rich.console import Console
 
 from arms import ARMS, OTHERS, REFERENCE, Arm, arm_settings, references, trials
-from feal.analysis.arms import Curve, read_curve
-from feal.analysis.grid import write_csv
+from feal.analysis.runs import Run, open_run
+from feal.analysis.tables import write_csv
 from feal.cli.sweep import SweepProgress
 from feal.config import parse
 from feal.errors import FealError
 from feal.experiment.sweep import SweepRun, run_sweep
 from study_tables import (
-    group_curves,
+    make_study,
     tabulate_arms_by_round,
     tabulate_classes,
     tabulate_differences,
@@ -59,11 +58,10 @@ Jobs = Mapping[Arm, Sequence[SweepRun]]
 
 def compare(jobs: Jobs, out: Path) -> None:
     """Write and print what the finished runs came to."""
-    curves = finished_curves(jobs, out)
-    arms = group_curves(curves)
+    arms = make_study(read_finished(jobs, out))
     whole = tabulate_summaries(arms, reference=REFERENCE)
     apart = tabulate_differences(arms, references())
-    write_csv(out / "points.csv", tabulate_points(curves))
+    write_csv(out / "points.csv", tabulate_points(arms))
     write_csv(out / "curves.csv", tabulate_arms_by_round(arms))
     write_csv(out / "classes.csv", tabulate_classes(arms))
     write_csv(out / "runs.csv", tabulate_runs(arms))
@@ -75,14 +73,14 @@ def compare(jobs: Jobs, out: Path) -> None:
 
 def tune(jobs: Jobs, out: Path) -> None:
     """Write and print the outcome of everything that was tried, and which is the best of each loss."""
-    by_name = group_curves(finished_curves(jobs, out))
+    by_name = make_study(read_finished(jobs, out))
     tried = [key for key in dict.fromkeys(key for arm in jobs for key in arm.overrides) if key not in OTHERS]
     found: list[dict[str, Any]] = []
     for arm in jobs:
         if arm.name not in by_name:
             continue
         [row] = tabulate_summaries({arm.name: by_name[arm.name]}, reference=arm.name)
-        silent = np.mean([curve.points[-1].zero_evidence or 0.0 for curve in by_name[arm.name]])
+        silent = np.mean([run.rounds[-1].diagnostics.zero_evidence or 0.0 for run in by_name[arm.name].runs])
         settings = {key: arm.overrides.get(key) for key in tried}
         found.append({"loss": arm.loss, **settings, **row, "zero_evidence": float(silent)})
     for row in found:
@@ -93,17 +91,16 @@ def tune(jobs: Jobs, out: Path) -> None:
     _show(found)
 
 
-def finished_curves(jobs: Jobs, out: Path) -> list[Curve]:
-    """The curves of finished runs, as far as this study goes; an unfinished one would bend its arm's mean."""
-    curves = [
-        _cut(read_curve(job.folder, arm=arm.name), job.settings.rounds)
+def read_finished(jobs: Jobs, out: Path) -> dict[str, list[Run]]:
+    """Read each arm's finished runs, as far as this study goes; an unfinished one would bend its arm's mean."""
+    runs = {
+        arm.name: [_read_whole(job) for job in group if job.is_finished]
         for arm, group in jobs.items()
-        for job in group
-        if job.is_finished
-    ]
-    if not curves:
+        if any(job.is_finished for job in group)
+    }
+    if not runs:
         raise FealError(f"{out} holds no finished run of these: repeat the command without --only-tables.")
-    return curves
+    return runs
 
 
 def study(options: argparse.Namespace) -> int:
@@ -133,9 +130,12 @@ def study(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _cut(curve: Curve, rounds: int) -> Curve:
-    """Its first rounds: a run that was extended is still finished for a shorter study."""
-    return replace(curve, points=curve.points[:rounds])
+def _read_whole(job: SweepRun) -> Run:
+    """Read the first rounds: a run that was extended is still finished for a shorter study."""
+    run = open_run(job.folder)
+    if run.problems:
+        raise FealError(f"{run.problems[0]} Restore the file from a copy, or start a new run.")
+    return run.cut(job.settings.rounds)
 
 
 def _chosen(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:

@@ -8,79 +8,82 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.analysis.arms import Curve
-from feal.analysis.compare import Summary, subtract_curves, summarize_curve
+from feal.analysis.arms import Arm, Measure, resolve_measure
+from feal.analysis.compare import Summary, subtract_arms, summarize_run
+from feal.analysis.outputs import count_found_labels
+from feal.analysis.runs import Run
 from feal.analysis.stats import labels_to_reach, mean_and_deviation
 from feal.errors import FealError
 
 Row = dict[str, Any]
-Arms = Mapping[str, Sequence[Curve]]
+Arms = Mapping[str, Arm]
 
 
-def group_curves(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
-    """Return curves by arm, in the order in which arms first appear, each arm's in the order of seeds.
+def make_study(runs: Mapping[str, Sequence[Run]]) -> dict[str, Arm]:
+    """Return the arms of runs by name, each with its runs in the order of seeds.
 
     Raises:
         FealError: runs differ in task, classes or number of rounds, one has no metrics, or a seed occurs twice.
     """
-    arms: dict[str, list[Curve]] = {}
-    forms = set()
-    for curve in curves:
-        arms.setdefault(curve.arm, []).append(curve)
-        forms.add((curve.task, curve.classes, len(curve.points)))
-        if np.isnan(curve.values()).any():
+    arms = {
+        name: Arm(name=name, runs=tuple(sorted(group, key=lambda run: run.settings.seed)))
+        for name, group in runs.items()
+    }
+    every = [(arm, run) for arm in arms.values() for run in arm.runs]
+    for arm, run in every:
+        if np.isnan(run.values()).any():
             raise FealError(
-                f"Seed {curve.seed} of {curve.arm} has rounds without metrics: sites need test samples."
+                f"Seed {run.settings.seed} of {arm.name} has rounds without metrics: sites need test samples."
             )
-    if len(forms) > 1:
+        if arm.seeds.count(run.settings.seed) > 1:
+            raise FealError(f"Arm {arm.name} has two runs of one seed: use different seeds.")
+    if len({(run.task, run.classes, len(run.rounds)) for _, run in every}) > 1:
         raise FealError("The runs differ in task, classes or number of rounds: compare runs of one kind only.")
-    for arm, members in arms.items():
-        members.sort(key=lambda curve: curve.seed)
-        if len({curve.seed for curve in members}) < len(members):
-            raise FealError(f"Arm {arm} has two runs of one seed: use different seeds.")
     return arms
 
 
-def tabulate_points(curves: Iterable[Curve]) -> list[Row]:
+def tabulate_points(arms: Arms) -> list[Row]:
     """Return a row for each arm, seed and round."""
     return [
         {
-            "arm": curve.arm,
-            "seed": curve.seed,
-            "round": point.round,
-            "labels": point.labels,
-            "labels_per_site": point.labels_per_site,
-            **{f"{name}_pooled": value for name, value in point.pooled.items()},
-            **{f"{name}_mean": value for name, value in point.mean.items()},
-            "zero_evidence": point.zero_evidence,
-            **{f"recall_{name}": value for name, value in zip(curve.classes, point.recall, strict=True)},
-            # Without a count there is none of any class.
-            **{f"found_{name}": value for name, value in zip(curve.classes, point.found, strict=False)},
-            "seconds": point.seconds,
+            "arm": arm.name,
+            "seed": run.settings.seed,
+            "round": record.round,
+            "labels": sum(record.labels.values()),
+            "labels_per_site": labels,
+            **{f"{name}_pooled": value.pooled for name, value in record.metrics.items()},
+            **{f"{name}_mean": value.mean for name, value in record.metrics.items()},
+            "zero_evidence": record.diagnostics.zero_evidence,
+            **{f"recall_{name}": value for name, value in zip(run.classes, recall, strict=True)},
+            **{f"found_{name}": int(value) for name, value in zip(run.classes, found, strict=True)},
+            "seconds": sum(record.seconds.values()),
         }
-        for curve in curves
-        for point in curve.points
+        for arm in arms.values()
+        for run in arm.runs
+        for record, labels, recall, found in zip(
+            run.rounds, run.labels_per_site(), _recall(run), count_found_labels(run), strict=True
+        )
     ]
 
 
 def tabulate_arms_by_round(arms: Arms) -> list[Row]:
     """Return arm x round: labels of a site and the primary metric, pooled and as mean over sites."""
     table = []
-    for arm, curves in arms.items():
-        pooled, deviation = mean_and_deviation([curve.values() for curve in curves])
-        mean, mean_deviation = mean_and_deviation([curve.values(over="mean") for curve in curves])
-        labels, _ = mean_and_deviation([curve.labels() for curve in curves])
-        for index, point in enumerate(curves[0].points):
+    for name, arm in arms.items():
+        pooled, deviation = mean_and_deviation([run.values() for run in arm.runs])
+        mean, mean_deviation = mean_and_deviation([run.values(over="mean") for run in arm.runs])
+        labels, _ = mean_and_deviation(arm.labels_per_site())
+        for index, record in enumerate(arm.runs[0].rounds):
             table.append(
                 {
-                    "arm": arm,
-                    "round": point.round,
+                    "arm": name,
+                    "round": record.round,
                     "labels_per_site": labels[index],
                     "pooled": pooled[index],
                     "pooled_sd": deviation[index],
                     "mean": mean[index],
                     "mean_sd": mean_deviation[index],
-                    "n": len(curves),
+                    "n": len(arm.runs),
                 }
             )
     return table
@@ -89,24 +92,24 @@ def tabulate_arms_by_round(arms: Arms) -> list[Row]:
 def tabulate_classes(arms: Arms) -> list[Row]:
     """Return arm x round x class: recall, and labels (or pixels) found so far with their share of all."""
     table = []
-    for arm, curves in arms.items():
-        recall, recall_deviation = mean_and_deviation([curve.recall() for curve in curves])
-        found, found_deviation = mean_and_deviation([curve.found() for curve in curves])
-        shares = [curve.found() / curve.found().sum(axis=1, keepdims=True) for curve in curves]
-        share, _ = mean_and_deviation(shares)
-        for index, point in enumerate(curves[0].points):
-            for number, name in enumerate(curves[0].classes):
+    for arm in arms.values():
+        counts = np.array([count_found_labels(run) for run in arm.runs])
+        recall, recall_deviation = mean_and_deviation([_recall(run) for run in arm.runs])
+        found, found_deviation = mean_and_deviation(counts)
+        share, _ = mean_and_deviation(counts / counts.sum(axis=2, keepdims=True))
+        for index, record in enumerate(arm.runs[0].rounds):
+            for number, name in enumerate(arm.runs[0].classes):
                 table.append(
                     {
-                        "arm": arm,
-                        "round": point.round,
+                        "arm": arm.name,
+                        "round": record.round,
                         "class": name,
                         "recall": recall[index, number],
                         "recall_sd": recall_deviation[index, number],
                         "found": found[index, number],
                         "found_sd": found_deviation[index, number],
                         "found_share": share[index, number],
-                        "n": len(curves),
+                        "n": len(arm.runs),
                     }
                 )
     return table
@@ -116,14 +119,14 @@ def tabulate_runs(arms: Arms) -> list[Row]:
     """Return a row for each run: outcome, area under the curve, last value, labels, time."""
     return [
         {
-            "arm": arm,
-            "seed": curve.seed,
-            **summarize_curve(curve)._asdict(),
-            "labels_per_site": curve.points[-1].labels_per_site,
-            "seconds": sum(point.seconds for point in curve.points),
+            "arm": arm.name,
+            "seed": run.settings.seed,
+            **summarize_run(run, _measure(arms))._asdict(),
+            "labels_per_site": run.labels_per_site()[-1],
+            "seconds": _seconds(run),
         }
-        for arm, curves in arms.items()
-        for curve in curves
+        for arm in arms.values()
+        for run in arm.runs
     ]
 
 
@@ -134,14 +137,14 @@ def tabulate_summaries(arms: Arms, *, reference: str) -> list[Row]:
     """
     level = _mean_curve(arms[reference])[-1] if reference in arms else np.nan
     table = []
-    for arm, curves in arms.items():
-        means, deviations = mean_and_deviation([summarize_curve(curve) for curve in curves])
-        row: Row = {"arm": arm, "n": len(curves)}
+    for arm in arms.values():
+        means, deviations = mean_and_deviation([summarize_run(run, _measure(arms)) for run in arm.runs])
+        row: Row = {"arm": arm.name, "n": len(arm.runs)}
         for name, mean, deviation in zip(Summary._fields, means, deviations, strict=True):
             row |= {name: float(mean), f"{name}_sd": float(deviation)}
-        labels, _ = mean_and_deviation([curve.labels() for curve in curves])
-        row[f"labels_to_{reference}"] = labels_to_reach(labels, _mean_curve(curves), float(level))
-        row["seconds"] = float(np.mean([sum(point.seconds for point in curve.points) for curve in curves]))
+        labels, _ = mean_and_deviation(arm.labels_per_site())
+        row[f"labels_to_{reference}"] = labels_to_reach(labels, _mean_curve(arm), float(level))
+        row["seconds"] = float(np.mean([_seconds(run) for run in arm.runs]))
         table.append(row)
     return table
 
@@ -152,7 +155,7 @@ def tabulate_differences(arms: Arms, pairs: Iterable[tuple[str, str]]) -> list[R
     Pairs without runs or without a common seed are left out, and so are numbers that need more rounds.
     """
     found = [
-        subtract_curves(arms[arm], arms[reference], quantity)
+        subtract_arms(arms[arm], arms[reference], quantity, _measure(arms))
         for arm, reference in pairs
         if arm in arms and reference in arms
         for quantity in Summary._fields
@@ -174,5 +177,19 @@ def tabulate_differences(arms: Arms, pairs: Iterable[tuple[str, str]]) -> list[R
     ]
 
 
-def _mean_curve(curves: Sequence[Curve]) -> NDArray[np.float64]:
-    return mean_and_deviation([curve.values() for curve in curves])[0]
+def _measure(arms: Arms) -> Measure:
+    return resolve_measure(list(arms.values()))
+
+
+def _mean_curve(arm: Arm) -> NDArray[np.float64]:
+    return mean_and_deviation([run.values() for run in arm.runs])[0]
+
+
+def _recall(run: Run) -> NDArray[np.float64]:
+    """Recall over all sites' test samples (or pixels), [rounds, classes]; NaN for a class without any."""
+    unknown = [None] * len(run.classes)
+    return np.array([record.diagnostics.recall or unknown for record in run.rounds], dtype=float)
+
+
+def _seconds(run: Run) -> float:
+    return sum(sum(record.seconds.values()) for record in run.rounds)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from feal.analysis.arms import Over
-from feal.analysis.grid import to_csv
+from feal.analysis.runs import Over
+from feal.analysis.tables import to_csv
 from feal.config import load
 from feal.errors import FealError
 from reproduce.compare import Comparison, Pair, compare_runs

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from feal.analysis.arms import Arm, Over, make_arms
-from feal.analysis.runs import Run, RunCollection, find_runs, open_run, read_runs
+from feal.analysis.arms import Arm, make_arms
+from feal.analysis.runs import Over, Run, RunCollection, find_runs, open_run, read_runs
 from feal.config import load
 from feal.config.overrides import COMPONENTS
 from feal.errors import FealError

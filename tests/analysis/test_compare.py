@@ -6,8 +6,9 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from feal.analysis.arms import make_arms
-from feal.analysis.compare import ArmResult, Comparison, compare_arms
+from feal.analysis.compare import ArmDifference, ArmResult, Comparison, compare_arms
 from feal.analysis.runs import Run
+from feal.analysis.stats import paired_difference
 from feal.errors import FealError
 from tests.analysis.made import ENTROPY, FULL, LABELS, RANDOM, made
 
@@ -189,3 +190,22 @@ def test_one_round_is_compared_by_its_figure() -> None:
 def test_a_share_out_of_range_is_refused(share: float) -> None:
     with pytest.raises(FealError, match="such as 0.95"):
         compare_arms(make_arms(RANDOM), share=share)
+
+
+@pytest.mark.parametrize(
+    ("apart", "said"),
+    [
+        ([0.10, 0.12, 0.11], "feal is 0.110 above random (95 % interval 0.100 to 0.120, 3 pairs): beyond"),
+        ([-0.10, -0.12, -0.11], "feal is 0.110 below random (95 % interval -0.120 to -0.100, 3 pairs): beyond"),
+        ([0.2, 0.3, 0.3, 0.2], "4 pairs): beyond the noise (few pairs: weak evidence)."),
+        ([0.2, 0.3, 0.3, 0.2, 0.2], "5 pairs): beyond the noise of seeds."),
+        ([-0.10, 0.10, 0.03], "3 pairs): within the noise of so few seeds."),
+        ([0.1, 0.2], "(95 % interval 0.100 to 0.200, 2 pairs): within the noise of so few seeds."),
+        ([-0.1, -0.2, -0.6], "3 pairs): within the noise of so few seeds."),
+        ([0.0, 0.0], "feal is 0.000 above random (95 % interval 0.000 to 0.000, 2 pairs): within the noise"),
+        ([0.4], "feal is 0.400 above random (one pair): too few to tell from noise."),
+    ],
+)
+def test_a_difference_in_words(apart: list[float], said: str) -> None:
+    difference = paired_difference(apart, np.zeros(len(apart)))
+    assert said in ArmDifference(**vars(difference), arm="feal", reference="random", quantity="last").sentence

@@ -7,7 +7,7 @@ from scipy import stats
 
 from feal.analysis.arms import make_arms
 from feal.analysis.compare import compare_arms
-from feal.analysis.conclusions import describe_best_arm, draw_conclusions
+from feal.analysis.conclusions import describe_best_arm, describe_verdict, draw_conclusions
 from feal.analysis.runs import Run
 from tests.analysis.made import made
 from tests.records import record, run
@@ -40,7 +40,7 @@ def test_a_strategy_that_beats_random_on_every_seed() -> None:
     assert saved.startswith(
         "Labels saved: 7 per site (46%). feal needs 8 to reach 0.600, which random reached with 15"
     )
-    assert [(line.arm, line.verdict, line.n) for line in found.lines] == [
+    assert [(one.arm.name, describe_verdict(one.difference), one.n) for one in found.results] == [
         ("feal", "better", 5),
         ("random", "-", 5),
     ]
@@ -52,7 +52,7 @@ def test_two_seeds_that_agree_are_few() -> None:
     assert found.headline == (
         "feal is 0.210 above random selection in balanced accuracy (2 seeds: weak evidence)."
     )
-    assert found.lines[0].verdict == "better, few seeds"
+    assert describe_verdict(found.results[0].difference) == "better, few seeds"
 
 
 def test_a_difference_within_the_noise_is_called_so() -> None:
@@ -89,7 +89,7 @@ def test_one_seed_says_little() -> None:
         "feal is 0.350 above random selection in balanced accuracy, but on a single seed"
     )
     assert found.facts[0].startswith("Certainty: none.")
-    assert found.lines[0].verdict == "one seed"
+    assert describe_verdict(found.results[0].difference) == "one seed"
 
 
 def test_the_best_of_several_is_said_to_be_chosen() -> None:
@@ -98,7 +98,7 @@ def test_the_best_of_several_is_said_to_be_chosen() -> None:
     found = draw_conclusions([*RANDOM, *better, *worse])
     assert found.headline.startswith("feal beats")
     assert "best of 2" in found.facts[2]
-    assert [line.arm for line in found.lines] == ["feal", "random", "badge global"]
+    assert [result.arm.name for result in found.results] == ["feal", "random", "badge global"]
 
 
 def test_what_is_shown_stands_before_what_seems_larger() -> None:
@@ -107,7 +107,7 @@ def test_what_is_shown_stands_before_what_seems_larger() -> None:
     perhaps = [_run("badge", [0.4, 0.7 + 0.5 * (-1) ** seed, 0.6], seed=seed) for seed in range(5)]
     found = draw_conclusions([*RANDOM, *surely, *perhaps, _run("logo", [0.4, 0.9, 0.9])])
     assert found.headline == "feal beats random selection by 0.100 in balanced accuracy."
-    verdicts = {line.arm: line.verdict for line in found.lines}
+    verdicts = {result.arm.name: describe_verdict(result.difference) for result in found.results}
     assert verdicts == {
         "feal": "better",
         "badge global": "within the noise",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from feal.analysis.runs import find_runs, group_by_arm, open_run, read_runs
@@ -13,6 +14,7 @@ from feal.errors import FealError
 from feal.experiment import start
 from feal.rundir.journal import write_config
 from feal.rundir.layout import RunDirectory
+from tests.analysis.made import made
 from tests.copies import copied, cut
 from tests.runs import tiny
 
@@ -55,6 +57,24 @@ def test_an_arm_is_named_by_what_tells_it_apart(sweep: Path) -> None:
     }
 
 
+def test_values_and_labels_are_what_the_summary_says(sweep: Path) -> None:
+    run = open_run(sweep / "random" / "1")
+    rounds = json.loads((run.path / "summary.json").read_text())["rounds"]
+    assert run.is_complete
+    for name, over in (("balanced_accuracy", "pooled"), ("accuracy", "mean")):
+        assert run.values(name, over=over).tolist() == [record["metrics"][name][over] for record in rounds]
+    assert run.values().tolist() == run.values("balanced_accuracy").tolist()
+    assert run.labels_per_site().tolist() == [np.mean(list(record["labels"].values())) for record in rounds]
+    assert np.isnan(run.values("unknown")).tolist() == [True]
+
+
+def test_a_run_can_be_cut_to_its_first_rounds() -> None:
+    run = made("random", 0, (0.2, 0.3, 0.4))
+    assert run.cut(2).values().tolist() == [0.2, 0.3]
+    assert run.cut(2).labels_per_site().tolist() == [10, 20]
+    assert run.cut(9).events == run.events
+
+
 def test_a_run_says_what_it_holds(sweep: Path) -> None:
     run = open_run(sweep / "random" / "1")
     assert (run.task, run.status, run.problems) == ("classification", "finished", ())
@@ -87,11 +107,10 @@ def test_a_round_without_its_figures_is_a_broken_line(sweep: Path, tmp_path: Pat
     assert run.problems[0].startswith(f"{log}, line {at + 1}: ")
 
 
-def test_reading_runs_and_their_curves_needs_no_torch(sweep: Path) -> None:
+def test_comparing_runs_needs_no_torch(sweep: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from feal.analysis.arms import make_curve; "
-        f"from feal.analysis.runs import read_runs; sweep = Path({str(sweep)!r}); "
-        "[make_curve(run) for run in read_runs([sweep / 'random', sweep / 'entropy', sweep / 'n5'])]; "
+        "import sys; from pathlib import Path; from feal.analysis.tables import compare; "
+        f"sweep = Path({str(sweep)!r}); compare(sweep / 'random', sweep / 'entropy', sweep / 'n5'); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

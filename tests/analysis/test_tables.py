@@ -5,7 +5,6 @@ import pytest
 
 from feal.analysis.arms import make_arms
 from feal.analysis.compare import compare_arms
-from feal.analysis.grid import to_latex, to_markdown
 from feal.analysis.runs import Run
 from feal.analysis.tables import (
     RoundTable,
@@ -19,17 +18,20 @@ from tests.analysis.made import ENTROPY, FULL, RANDOM, made
 
 
 def cells(table: RoundTable, name: str) -> dict[int, tuple[float, float, int, int | None]]:
-    return {at: (value.mean, value.deviation, value.n, value.rank) for at, value in table.values[name].items()}
+    (arm,) = (arm for arm in table.arms if arm.name == name)
+    rows = table.of(arm).items()
+    return {at: (row.value, row.sd, row.n, None if math.isnan(row.rank) else row.rank) for at, row in rows}
 
 
 def test_means_and_deviations_over_seeds() -> None:
     table = tabulate_rounds(make_arms([*RANDOM, *ENTROPY, *FULL]))
-    assert (table.metric, table.over, table.rounds, table.usual_n) == ("balanced_accuracy", "pooled", (1, 2, 3), 2)
+    assert (table.measure.metric, table.measure.over) == ("balanced_accuracy", "pooled")
+    assert (table.rounds, table.usual_n) == ((1, 2, 3), 2)
     assert [arm.name for arm in table.arms] == ["full", "random", "entropy local"]
     apart = np.std([0.2, 0.4], ddof=1)
     assert cells(table, "random")[1] == pytest.approx((0.3, apart, 2, None))
     assert cells(table, "full") == {1: (pytest.approx(0.8), pytest.approx(apart), 2, None)}
-    assert [value.labels for value in table.values["random"].values()] == [10, 20, 40]
+    assert [row.labels_per_site for row in table.of(table.arms[1]).values()] == [10, 20, 40]
 
 
 def test_the_mean_of_sites_and_other_metrics() -> None:
@@ -44,15 +46,14 @@ def test_the_mean_of_sites_and_other_metrics() -> None:
 def test_best_and_second_best_of_a_round_but_for_the_first(metric: str, ranks: list[int | None]) -> None:
     badge = made("badge", 0, (0.9, 0.1, 0.2))
     table = tabulate_rounds(make_arms([*RANDOM, *ENTROPY, badge, *FULL]), metric=metric)
-    found = [table.values[name][2].rank for name in ("random", "entropy local", "badge global")]
-    assert found == ranks
-    assert {values[1].rank for values in table.values.values()} == {None}
+    assert [cells(table, name)[2][3] for name in ("random", "entropy local", "badge global")] == ranks
+    assert {cells(table, arm.name)[1][3] for arm in table.arms} == {None}
 
 
 def test_equal_means_share_a_place_and_one_arm_alone_has_none() -> None:
     same = [made("badge", seed, (0.0, 0.4, 0.5)) for seed in (0, 1)]
     table = tabulate_rounds(make_arms([*RANDOM, *same]))
-    assert [values[2].rank for values in table.values.values()] == [1, 1]
+    assert [cells(table, arm.name)[2][3] for arm in table.arms] == [1, 1]
     assert cells(tabulate_rounds(make_arms(RANDOM)), "random")[3][3] is None
 
 
@@ -92,11 +93,11 @@ def test_full_is_on_top_with_its_figure_in_the_last_column() -> None:
     assert grid.title.endswith("mean ± standard deviation of 2 seeds")
     assert [entry.text for entry in grid.rows[0]] == ["full", "", "", "", "0.800 ± 0.141"]
     assert grid.above == 1
-    assert to_markdown(grid).splitlines()[-1] == (
+    assert grid.to_markdown().splitlines()[-1] == (
         "| entropy | local | 0.300 ± 0.141 | **0.550 ± 0.071** | **0.650 ± 0.212** |"
     )
-    assert "random &  & 0.300 $\\pm$ 0.141 & \\underline{0.400 $\\pm$ 0.141} &" in to_latex(grid)
-    assert to_latex(grid).count("\\midrule") == 2
+    assert "random &  & 0.300 $\\pm$ 0.141 & \\underline{0.400 $\\pm$ 0.141} &" in grid.to_latex()
+    assert grid.to_latex().count("\\midrule") == 2
 
 
 def test_a_cell_says_its_seeds_where_they_differ_and_what_is_unfinished() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from feal.analysis import read_discrimination
+from feal.analysis.outputs import read_discrimination
 from tests.command import Command
 
 PAPER = ["fed-camelyon", "fed-fundus", "fed-isic", "fed-polyp", "fed-prostate", "octa-500"]

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from feal.analysis import read_curve
+from feal.analysis.runs import open_run
 from feal.cli.console import make_curve_table, make_round_table
 from feal.data import PreparedWriter
 from feal.experiment import start
@@ -104,8 +104,7 @@ def test_regions_have_their_own_figures_in_a_run(fundus: Path, tmp_path: Path, c
         parts = [record["metrics"][f"{score}_{region}"]["pooled"] for region in ("disc", "cup")]
         assert record["metrics"][score]["pooled"] == pytest.approx(sum(parts) / 2)
     assert events(run.folder, "step")[1]["metrics"].keys() == record["metrics"].keys()
-    curve = read_curve(run.folder)
-    assert curve.values("hd95_cup").tolist() == [record["metrics"]["hd95_cup"]["pooled"]]
+    assert open_run(run.folder).values("hd95_cup").tolist() == [record["metrics"]["hd95_cup"]["pooled"]]
     shown = command("show", run.folder)
     assert shown.code == 0
     assert "HD95 (mean)" in shown.out

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from feal.analysis import read_discrimination
+from feal.analysis.outputs import read_discrimination
 from feal.data import locate, open_labels, open_prepared
 from feal.data.samples import SampleTable
 from feal.errors import FealError

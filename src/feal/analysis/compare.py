@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from feal.analysis.arms import Arm, Curve, Over
+from feal.analysis.arms import Arm, Measure, resolve_measure
+from feal.analysis.runs import Over, Run
 from feal.analysis.stats import (
     FEW,
     Difference,
     area_under_curve,
-    describe_difference,
     labels_to_reach,
-    mean_after_first_round,
     mean_and_deviation,
     paired_difference,
 )
 from feal.errors import FealError, unknown_name_error
-from feal.metrics import lower_is_better, primary_metric
 
 SELECTION_SETTINGS = ("strategy", "selection.")
 """Prefixes of settings that say how samples are selected."""
@@ -34,7 +31,7 @@ class Summary(NamedTuple):
     """A whole run in three numbers; comparisons are decided by the outcome."""
 
     outcome: float
-    """Mean of rounds 2 to R; NaN for one round."""
+    """Mean of rounds 2 to R, as the labels of the first are the same in all arms; NaN for one round."""
     area: float
     """Area under the curve over labels, divided by its span; NaN where labels never grow."""
     last: float
@@ -52,10 +49,20 @@ class ArmDifference(Difference):
 
     @property
     def sentence(self) -> str:
-        """Return the difference in words."""
-        return describe_difference(
-            self, arm=self.arm, reference=self.reference, lower_is_better=self.lower_is_better
-        )
+        """Return the difference in words, with whether it is within the noise."""
+        side = "above" if self.mean >= 0 else "below"
+        direction = f", which is {'worse' if side == 'above' else 'better'}"
+        start = f"{self.arm} is {abs(self.mean):.3f} {side} {self.reference}"
+        start += direction if self.lower_is_better and self.mean else ""
+        if self.pairs < 2:
+            return f"{start} (one pair): too few to tell from noise."
+        if self.is_noise:
+            verdict = f"within the noise of {'so few ' if self.pairs < FEW else ''}seeds"
+        elif self.pairs < FEW:
+            verdict = "beyond the noise (few pairs: weak evidence)"
+        else:
+            verdict = "beyond the noise of seeds"
+        return f"{start} (95 % interval {self.low:.3f} to {self.high:.3f}, {self.pairs} pairs): {verdict}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +70,9 @@ class ArmResult:
     """An arm over all rounds that the compared arms share; NaN where a number is missing."""
 
     arm: Arm
-    curves: tuple[Curve, ...]
+    """With its compared runs only, cut to these rounds."""
+    reference: Arm | None
+    """What it is compared with; None for the reference itself."""
     outcome: tuple[float, float]
     """Mean and standard deviation over seeds."""
     area: tuple[float, float]
@@ -76,26 +85,25 @@ class ArmResult:
     all_labels: float = math.nan
     """Labels of a site under full supervision."""
     difference: ArmDifference | None = None
-    """To the reference; None for the reference itself."""
+    """To the reference; None without a seed in common."""
     to_plain: ArmDifference | None = None
     """To random on the plain loss, where the reference is another: the effect of selection and loss together."""
-    labels_to_match: float = math.nan
-    """Labels of a site at which the mean curve reaches the reference's last value."""
-    reference_labels: float = math.nan
+    labels_to_match: float
+    """Labels of a site at which the mean curve reaches the reference's last value; all of its own without one."""
+    reference_labels: float
     """Labels of a site that the reference has in the last round."""
 
     @property
     def n(self) -> int:
         """Return the number of seeds."""
-        return len(self.curves)
+        return len(self.arm.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The results of all arms, by one metric."""
+    """The results of all arms, by one measure."""
 
-    metric: str
-    over: Over
+    measure: Measure
     share: float
     rounds: int
     results: tuple[ArmResult, ...]
@@ -132,110 +140,67 @@ def compare_arms(
     """
     if not 0 < share <= 1:
         raise FealError(f"The share {share:g} is out of range: give a number above 0 and up to 1, such as 0.95.")
-    scale = _Scale(resolve_metric(arms, metric), over)
-    compared = {arm.name: arm for arm in arms if not arm.is_full and scale.known(arm.complete_curves)}
+    measure = resolve_measure(arms, metric, over=over)
+    complete = [replace(arm, runs=runs) for arm in arms if (runs := _complete_runs(arm, measure))]
+    full = [arm for arm in complete if arm.is_full]
+    lengths = [len(run.rounds) for arm in complete if not arm.is_full for run in arm.runs]
+    rounds = min(lengths, default=0)
+    compared = {
+        arm.name: replace(arm, runs=tuple(run.cut(rounds) for run in arm.runs))
+        for arm in complete
+        if not arm.is_full
+    }
     references = _find_references(arms, compared, to)
-    full = [arm for arm in arms if arm.is_full and scale.known(arm.complete_curves)]
-    rounds = min((len(curve.points) for arm in compared.values() for curve in arm.complete_curves), default=0)
-    curves = {name: _truncate(scale.known(arm.complete_curves), rounds) for name, arm in compared.items()}
-    results = []
-    for name, arm in compared.items():
-        reference, bound = _find_nearest(arm, references), _find_nearest(arm, full)
-        plain = _find_plain(arm, references) if to is None else None
-        result = replace(
-            _summarize_arm(arm, curves[name], scale),
-            difference=_subtract(arm, reference, curves, scale),
-            to_plain=None if plain is reference else _subtract(arm, plain, curves, scale),
+    results = tuple(
+        _make_result(
+            arm,
+            reference=_find_nearest(arm, references),
+            plain=_find_plain(arm, references) if to is None else None,
+            full=_find_nearest(arm, full),
+            share=share,
+            measure=measure,
         )
-        if result.difference:
-            result = _with_labels_to_match(result, curves[result.difference.reference], scale)
-        results.append(result if bound is None else _with_labels_to_share(result, bound, scale, share))
-    return Comparison(
-        metric=scale.metric,
-        over=over,
-        share=share,
-        rounds=rounds,
-        results=tuple(results),
-        remarks=tuple(_remarks(results, references, full, rounds=rounds)),
+        for arm in compared.values()
     )
+    remarks = ["No arm has a finished run yet, so there is nothing to compare."]
+    if results:
+        remarks = _remarks(results, references, full, rounds=rounds, longest=max(lengths))
+    return Comparison(measure=measure, share=share, rounds=rounds, results=results, remarks=tuple(remarks))
 
 
-def resolve_metric(arms: Sequence[Arm], metric: str | None) -> str:
-    """Return the metric's name, or that of the task's primary one.
-
-    Raises:
-        FealError: the runs have no such metric; with the nearest spelling.
-    """
-    curves = [curve for arm in arms for curve in arm.curves]
-    primary = primary_metric(curves[0].task)
-    names = {name for curve in curves for point in curve.points for name in point.pooled} or {primary}
-    if metric is not None and metric not in names:
-        raise unknown_name_error("metric", metric, names)
-    return metric or primary
-
-
-def summarize_curve(curve: Curve, *, metric: str | None = None, over: Over = "pooled") -> Summary:
-    """Return the summary of a run by a metric."""
-    values, labels = curve.values(metric, over=over), curve.labels()
+def summarize_run(run: Run, measure: Measure) -> Summary:
+    """Return the summary of a run by a measure."""
+    values, labels = run.values(measure.metric, over=measure.over), run.labels_per_site()
     return Summary(
-        outcome=float(mean_after_first_round(values)) if len(values) > 1 else math.nan,
+        outcome=float(values[1:].mean()) if len(values) > 1 else math.nan,
         area=float(area_under_curve(labels, values)) if labels[-1] > labels[0] else math.nan,
         last=float(values[-1]),
     )
 
 
-def subtract_curves(
-    curves: Sequence[Curve],
-    references: Sequence[Curve],
-    quantity: str,
-    *,
-    metric: str | None = None,
-    over: Over = "pooled",
-) -> ArmDifference | None:
+def subtract_arms(arm: Arm, reference: Arm, quantity: str, measure: Measure) -> ArmDifference | None:
     """Return the difference of two arms in a field of `Summary`, over the seeds that both have.
 
     None without a common seed, or where a run has no such number.
     """
-    by_seed = {curve.seed: curve for curve in references}
-    pairs = [(curve, by_seed[curve.seed]) for curve in curves if curve.seed in by_seed]
-    numbers = np.array(
-        [[getattr(summarize_curve(one, metric=metric, over=over), quantity) for one in pair] for pair in pairs]
-    )
+    by_seed = dict(zip(reference.seeds, reference.runs, strict=True))
+    pairs = [(run, by_seed[seed]) for seed, run in zip(arm.seeds, arm.runs, strict=True) if seed in by_seed]
+    numbers = np.array([[getattr(summarize_run(run, measure), quantity) for run in pair] for pair in pairs])
     if not pairs or not np.isfinite(numbers).all():
         return None
-    difference = paired_difference(numbers[:, 0], numbers[:, 1])
     return ArmDifference(
-        **vars(difference),
-        arm=curves[0].arm,
-        reference=references[0].arm,
+        **vars(paired_difference(numbers[:, 0], numbers[:, 1])),
+        arm=arm.name,
+        reference=reference.name,
         quantity=quantity,
-        lower_is_better=metric is not None and lower_is_better(metric),
+        lower_is_better=measure.lower_is_better,
     )
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """The values by which arms are compared."""
-
-    metric: str
-    over: Over
-
-    def values(self, curve: Curve) -> NDArray[np.float64]:
-        return curve.values(self.metric, over=self.over)
-
-    def known(self, curves: Sequence[Curve]) -> list[Curve]:
-        """Return the curves with a value in every round."""
-        return [curve for curve in curves if np.isfinite(self.values(curve)).all()]
-
-    def last(self, curves: Sequence[Curve]) -> float:
-        return float(np.mean([self.values(curve)[-1] for curve in curves]))
-
-    def labels_at(self, level: float, curves: Sequence[Curve]) -> float:
-        """Return the labels of a site at which the mean curve is as good as a level; NaN if it never is."""
-        sign = -1 if lower_is_better(self.metric) else 1
-        labels, _ = mean_and_deviation([curve.labels() for curve in curves])
-        values, _ = mean_and_deviation([self.values(curve) for curve in curves])
-        return labels_to_reach(labels, sign * values, sign * level)
+def _complete_runs(arm: Arm, measure: Measure) -> tuple[Run, ...]:
+    """Return the finished runs with a value in every round."""
+    complete = (run for run in arm.runs if run.is_complete)
+    return tuple(run for run in complete if np.isfinite(run.values(measure.metric, over=measure.over)).all())
 
 
 def _find_references(arms: Sequence[Arm], compared: Mapping[str, Arm], to: str | None) -> list[Arm]:
@@ -275,60 +240,55 @@ def _differing_settings(arm: Arm, other: Arm) -> list[str]:
     return list(dict.fromkeys(head if (head := key.partition(".")[0]) in swapped else key for key in keys))
 
 
-def _subtract(
-    arm: Arm, reference: Arm | None, curves: Mapping[str, Sequence[Curve]], scale: _Scale
-) -> ArmDifference | None:
-    if reference is None or reference is arm:
-        return None
-    pair = (curves[arm.name], curves[reference.name])
-    found = (subtract_curves(*pair, name, metric=scale.metric, over=scale.over) for name in ("outcome", "last"))
-    # Runs of one round have no outcome; their only number is the last.
-    return next(filter(None, found), None)
-
-
-def _summarize_arm(arm: Arm, curves: Sequence[Curve], scale: _Scale) -> ArmResult:
-    summaries = [summarize_curve(curve, metric=scale.metric, over=scale.over) for curve in curves]
-    means, deviations = mean_and_deviation(summaries)
-    return ArmResult(
+def _make_result(
+    arm: Arm, *, reference: Arm | None, plain: Arm | None, full: Arm | None, share: float, measure: Measure
+) -> ArmResult:
+    means, deviations = mean_and_deviation([summarize_run(run, measure) for run in arm.runs])
+    labels, values = arm.labels_per_site().mean(axis=0), measure.values(arm).mean(axis=0)
+    difference = _subtract(arm, reference, measure)
+    result = ArmResult(
         arm=arm,
-        curves=tuple(curves),
+        reference=None if reference is arm else reference,
         outcome=(float(means[0]), float(deviations[0])),
         area=(float(means[1]), float(deviations[1])),
         last=float(means[2]),
-        first_labels=float(np.mean([curve.labels()[0] for curve in curves])),
+        first_labels=float(labels[0]),
+        difference=difference,
+        to_plain=None if plain is reference else _subtract(arm, plain, measure),
+        labels_to_match=float(labels[-1]),
+        reference_labels=float(labels[-1]),
     )
+    if reference is not None and difference is not None:
+        goal, needed = _last_point(reference, measure)
+        matched = labels_to_reach(labels, measure.sign * values, measure.sign * goal)
+        result = replace(result, labels_to_match=matched, reference_labels=needed)
+    if full is not None:
+        best, every = _last_point(full, measure)
+        level = best / share if measure.lower_is_better else best * share
+        reached = labels_to_reach(labels, measure.sign * values, measure.sign * level)
+        result = replace(result, labels=reached, all_labels=every)
+    return result
 
 
-def _with_labels_to_share(result: ArmResult, full: Arm, scale: _Scale, share: float) -> ArmResult:
-    curves = scale.known(full.complete_curves)
-    best = scale.last(curves)
-    level = best / share if lower_is_better(scale.metric) else best * share
-    return replace(
-        result,
-        labels=scale.labels_at(level, result.curves),
-        all_labels=float(np.mean([curve.labels()[-1] for curve in curves])),
-    )
+def _subtract(arm: Arm, reference: Arm | None, measure: Measure) -> ArmDifference | None:
+    if reference is None or reference is arm:
+        return None
+    # Runs of one round have no outcome; their only number is the last.
+    found = (subtract_arms(arm, reference, quantity, measure) for quantity in ("outcome", "last"))
+    return next(filter(None, found), None)
 
 
-def _with_labels_to_match(result: ArmResult, references: Sequence[Curve], scale: _Scale) -> ArmResult:
-    return replace(
-        result,
-        labels_to_match=scale.labels_at(scale.last(references), result.curves),
-        reference_labels=float(np.mean([curve.labels()[-1] for curve in references])),
-    )
-
-
-def _truncate(curves: Sequence[Curve], rounds: int) -> tuple[Curve, ...]:
-    return tuple(replace(curve, points=curve.points[:rounds]) for curve in curves)
+def _last_point(arm: Arm, measure: Measure) -> tuple[float, float]:
+    """Return the value and the labels of a site after the last round, as means over seeds."""
+    last = [(run.values(measure.metric, over=measure.over)[-1], run.labels_per_site()[-1]) for run in arm.runs]
+    value, labels = np.mean(last, axis=0)
+    return float(value), float(labels)
 
 
 def _remarks(
-    results: Sequence[ArmResult], references: Sequence[Arm], full: Sequence[Arm], *, rounds: int
+    results: Sequence[ArmResult], references: Sequence[Arm], full: Sequence[Arm], *, rounds: int, longest: int
 ) -> list[str]:
-    if not results:
-        return ["No arm has a finished run yet, so there is nothing to compare."]
     notes = []
-    longest = max(len(curve.points) for result in results for curve in result.arm.complete_curves)
     if longest > rounds:
         notes.append(
             f"Some runs have {longest} rounds: arms are compared over the first {rounds}, which all have."
@@ -337,54 +297,42 @@ def _remarks(
         notes.append("There is no finished run of random to compare with: name another reference with --to.")
     if not full:
         notes.append("There is no finished run of full, so labels to reach a share of it are unknown.")
-    nearest = [(result, _find_nearest(result.arm, references)) for result in results]
-    by_name = {result.arm.name: result for result in results}
-    pairs = [(one, by_name[other.name]) for one, other in nearest if other is not None and other is not one.arm]
-    notes += _note_unpaired(pairs) + _note_other_settings(pairs)
-    return notes + _note_few_pairs([result.difference.pairs for result in results if result.difference])
+    notes += _note_alike(results, _describe_unpaired) + _note_alike(results, _describe_other_settings)
+    pairs = [result.difference.pairs for result in results if result.difference]
+    if pairs and max(pairs) == 1:
+        notes.append("A single seed has no interval: sweep more seeds, such as seed=0,1,2,3,4.")
+    elif pairs and min(pairs) < FEW:
+        notes.append(f"Intervals of fewer than {FEW} pairs are narrower than their level says: add seeds.")
+    return notes
 
 
-def _note_few_pairs(pairs: Sequence[int]) -> list[str]:
-    if not pairs or min(pairs) >= FEW:
-        return []
-    if max(pairs) == 1:
-        return ["A single seed has no interval: sweep more seeds, such as seed=0,1,2,3,4."]
-    return [f"Intervals of fewer than {FEW} pairs are narrower than their level says: add seeds."]
-
-
-def _note_unpaired(pairs: Sequence[tuple[ArmResult, ArmResult]]) -> list[str]:
-    """Return a sentence for all arms that share the same seeds with their reference, but not all seeds."""
+def _note_alike(results: Sequence[ArmResult], describe: Callable[[Arm, Arm], str]) -> list[str]:
+    """Return one sentence for all arms of which, beside their reference, the same is to be noted."""
     alike: dict[str, list[str]] = {}
-    for result, reference in pairs:
-        mine, its = ({curve.seed for curve in one.curves} for one in (result, reference))
-        if not mine & its:
-            how = f"no seed in common with {reference.arm.name}, so no paired difference"
-        elif mine != its:
-            alone = [
-                f"only {one.arm.name} has {_list_seeds(seeds)}"
-                for one, seeds in ((result, mine - its), (reference, its - mine))
-                if seeds
-            ]
-            common = _list_seeds(mine & its)
-            how = f"paired with {reference.arm.name} over the common seeds {common} ({'; '.join(alone)})"
-        else:
-            continue
-        alike.setdefault(how, []).append(result.arm.name)
-    return [f"{', '.join(names)}: {how}." for how, names in alike.items()]
+    for result in results:
+        if result.reference is not None and (note := describe(result.arm, result.reference)):
+            alike.setdefault(note, []).append(result.arm.name)
+    return [f"{', '.join(names)}: {note}." for note, names in alike.items()]
+
+
+def _describe_unpaired(arm: Arm, reference: Arm) -> str:
+    mine, its = set(arm.seeds), set(reference.seeds)
+    if not mine & its:
+        return f"no seed in common with {reference.name}, so no paired difference"
+    alone = [
+        f"only {one.name} has {_list_seeds(seeds)}"
+        for one, seeds in ((arm, mine - its), (reference, its - mine))
+        if seeds
+    ]
+    common = f"paired with {reference.name} over the common seeds {_list_seeds(mine & its)}"
+    return f"{common} ({'; '.join(alone)})" if alone else ""
 
 
 def _list_seeds(seeds: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(seeds)))
 
 
-def _note_other_settings(pairs: Sequence[tuple[ArmResult, ArmResult]]) -> list[str]:
-    """Return a sentence for all arms that differ from their reference in the same settings besides selection."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for result, reference in pairs:
-        settings = _differing_settings(result.arm, reference.arm)
-        if settings:
-            alike.setdefault((reference.arm.name, ", ".join(settings)), []).append(result.arm.name)
-    return [
-        f"{', '.join(names)}: differs from {reference} not only in the selection, but also in {settings}."
-        for (reference, settings), names in alike.items()
-    ]
+def _describe_other_settings(arm: Arm, reference: Arm) -> str:
+    settings = ", ".join(_differing_settings(arm, reference))
+    where = f"differs from {reference.name} not only in the selection, but also in"
+    return f"{where} {settings}" if settings else ""

@@ -12,35 +12,6 @@ from feal.analysis.arms import Arm, describe_metric, make_arms
 from feal.analysis.compare import ArmDifference, ArmResult, Comparison, compare_arms
 from feal.analysis.runs import Run
 from feal.analysis.stats import FEW, student_interval
-from feal.metrics import lower_is_better
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmLine:
-    """An arm in the table below the headline."""
-
-    arm: str
-    n: int
-    mean: float
-    """Of rounds 2 to R, over seeds."""
-    deviation: float
-    last: float
-    difference: ArmDifference | None
-    """To random over the seeds that both have."""
-    labels: float
-    """Labels of a site to reach random's last value; NaN if it never does."""
-
-    @property
-    def verdict(self) -> str:
-        """Return what the difference shows, in a word or two."""
-        if self.difference is None:
-            return "-"
-        if self.difference.pairs < 2:
-            return "one seed"
-        if self.difference.is_noise:
-            return "within the noise"
-        few = ", few seeds" if self.difference.pairs < FEW else ""
-        return f"{'better' if self.difference.mean > 0 else 'worse'}{few}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +25,8 @@ class Conclusions:
     rounds: int = 0
     facts: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
-    lines: tuple[ArmLine, ...] = ()
+    results: tuple[ArmResult, ...] = ()
+    """The best first."""
 
 
 def draw_conclusions(runs: Sequence[Run]) -> Conclusions:
@@ -65,7 +37,7 @@ def draw_conclusions(runs: Sequence[Run]) -> Conclusions:
     """
     arms = make_arms(runs)
     found = compare_arms(arms)
-    metric = describe_metric(found.metric)
+    metric = describe_metric(found.measure.metric)
     question = f"Which samples of {runs[0].settings.dataset.name} are worth labelling, and does the choice matter?"
     if not found.results:
         headline = "No conclusion yet: no run is finished. The learning curves show the rounds so far."
@@ -73,17 +45,29 @@ def draw_conclusions(runs: Sequence[Run]) -> Conclusions:
     if found.rounds < 2:
         headline = "No conclusion yet: strategies differ from the second round on, and there is one round only."
         return Conclusions(question=question, headline=headline, metric=metric)
-    lines = tuple(sorted(map(_make_line, found.results), key=lambda line: -line.mean))
-    headline, facts = _conclude(lines, metric)
+    results = tuple(sorted(found.results, key=lambda result: -result.outcome[0]))
+    headline, facts = _conclude(results, metric)
     return Conclusions(
         question=question,
         headline=headline,
         metric=metric,
         rounds=found.rounds,
-        facts=(*facts, *_compare_with_full(lines, arms, found)),
-        cautions=found.remarks if any(line.difference for line in lines) else (),
-        lines=lines,
+        facts=(*facts, *_compare_with_full(results, arms)),
+        cautions=found.remarks if any(result.difference for result in results) else (),
+        results=results,
     )
+
+
+def describe_verdict(difference: ArmDifference | None) -> str:
+    """Return what a difference to random shows, in a word or two."""
+    if difference is None:
+        return "-"
+    if difference.pairs < 2:
+        return "one seed"
+    if difference.is_noise:
+        return "within the noise"
+    few = ", few seeds" if difference.pairs < FEW else ""
+    return f"{'better' if difference.mean > 0 else 'worse'}{few}"
 
 
 def describe_best_arm(found: Comparison) -> tuple[str, ...]:
@@ -95,7 +79,7 @@ def describe_best_arm(found: Comparison) -> tuple[str, ...]:
     compared = [result for result in found.results if result.difference]
     if not compared or found.rounds < 2:
         return ()
-    sign = -1 if lower_is_better(found.metric) else 1
+    sign = found.measure.sign
     best = max(found.results, key=lambda result: sign * result.outcome[0])
     start = f"Best of {len(found.results)} arms: {best.arm.name} ({best.outcome[0]:.3f})"
     if best.difference is None:
@@ -133,37 +117,25 @@ def _describe_saving(best: ArmResult) -> str:
     return f"It reaches {goal} with {needed:.0f}: {labels - needed:.0f} saved."
 
 
-def _make_line(result: ArmResult) -> ArmLine:
-    last_labels = float(result.curves[0].labels()[-1])
-    return ArmLine(
-        arm=result.arm.name,
-        n=result.n,
-        mean=result.outcome[0],
-        deviation=result.outcome[1],
-        last=result.last,
-        difference=result.difference,
-        labels=last_labels if result.difference is None else result.labels_to_match,
-    )
-
-
-def _conclude(lines: Sequence[ArmLine], metric: str) -> tuple[str, tuple[str, ...]]:
+def _conclude(results: Sequence[ArmResult], metric: str) -> tuple[str, tuple[str, ...]]:
     """Return the headline, and the facts behind it."""
-    rivals = [(line, line.difference) for line in lines if line.difference is not None]
+    rivals = [(result, result.difference) for result in results if result.difference is not None]
+    first, highest = results[0].arm.name, results[0].outcome[0]
     if not rivals:
         return (
-            f"{lines[0].arm} has the highest {metric} ({lines[0].mean:.3f}), but there is no run of random to "
+            f"{first} has the highest {metric} ({highest:.3f}), but there is no run of random to "
             "compare with: run strategy=random, and others, with the same seeds.",
             (),
         )
     best, difference = max(rivals, key=lambda rival: _rank(rival[1]))
-    reference = next(line for line in lines if line.arm == difference.reference)
+    reference = next(result for result in results if result.arm is best.reference)
     facts = [_state_interval(difference), _state_saving(best, difference, reference)]
     if len(rivals) > 1:
         facts.append(_state_best_of(difference, len(rivals)))
-    if lines[0] not in (best, reference):
+    if first not in (difference.arm, difference.reference):
         facts.append(
-            f"{lines[0].arm} has the highest {metric} of all, {lines[0].mean:.3f} against {best.mean:.3f} for "
-            f"{best.arm}; the table shows its difference to its own reference."
+            f"{first} has the highest {metric} of all, {highest:.3f} against {best.outcome[0]:.3f} for "
+            f"{difference.arm}; the table shows its difference to its own reference."
         )
     return _make_headline(difference, [other for _, other in rivals], metric), tuple(facts)
 
@@ -216,25 +188,24 @@ def _state_interval(difference: ArmDifference) -> str:
     )
 
 
-def _state_saving(best: ArmLine, difference: ArmDifference, reference: ArmLine) -> str:
-    goal = f"{reference.last:.3f}, which {reference.arm} reached with {reference.labels:.0f} labels per site"
-    if math.isnan(best.labels):
-        return f"Labels saved: none. {best.arm} never reaches {goal}."
-    saved = reference.labels - best.labels
+def _state_saving(best: ArmResult, difference: ArmDifference, reference: ArmResult) -> str:
+    arm, needed, labels = difference.arm, best.labels_to_match, best.reference_labels
+    goal = f"{reference.last:.3f}, which {difference.reference} reached with {labels:.0f} labels per site"
+    if math.isnan(needed):
+        return f"Labels saved: none. {arm} never reaches {goal}."
+    saved = labels - needed
     if abs(saved) < 0.5:
-        return f"Labels saved: none. {best.arm} needs as many to reach {goal}."
+        return f"Labels saved: none. {arm} needs as many to reach {goal}."
     noise = ", but within the noise" if difference.is_noise else ""
-    return (
-        f"Labels saved: {saved:.0f} per site ({saved / reference.labels:.0%}){noise}. "
-        f"{best.arm} needs {best.labels:.0f} to reach {goal}."
-    )
+    share = f"{saved / labels:.0%}"
+    return f"Labels saved: {saved:.0f} per site ({share}){noise}. {arm} needs {needed:.0f} to reach {goal}."
 
 
-def _compare_with_full(lines: Sequence[ArmLine], arms: Sequence[Arm], found: Comparison) -> tuple[str, ...]:
+def _compare_with_full(results: Sequence[ArmResult], arms: Sequence[Arm]) -> tuple[str, ...]:
     """Return the value of full supervision, and the share of it that the first arms reach."""
-    values = [curve.values(found.metric)[-1] for arm in arms if arm.is_full for curve in arm.complete_curves]
+    values = [run.values()[-1] for arm in arms if arm.is_full for run in arm.runs if run.is_complete]
     if not values or not np.mean(values) > 0:
         return ()
     full = float(np.mean(values))
-    shares = ", ".join(f"{line.arm} {line.last / full:.0%}" for line in lines[:3])
+    shares = ", ".join(f"{result.arm.name} {result.last / full:.0%}" for result in results[:3])
     return (f"Full supervision reaches {full:.3f}; shares of it reached in the last round: {shares}.",)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from feal.errors import FealError
 from feal.fileio import damage_error
+from feal.metrics import primary_metric
 from feal.plugins import short_name
 from feal.rundir.journal import Journal, State, read_settings
 from feal.rundir.layout import RunDirectory
@@ -20,6 +24,8 @@ from feal.rundir.records import Event, Round, read_log
 from feal.settings import Settings, Task, flatten, is_operational
 
 Status = Literal["finished", "waiting", "unfinished"]
+Over = Literal["pooled", "mean"]
+"""A metric of all sites' test samples together, or the mean of the sites' values."""
 
 SHARED = ("dataset", "sites", "validation", "model", "weights", "weights_digest")
 """Prefixes of settings that runs must share to be compared: the data and the network."""
@@ -56,9 +62,13 @@ class Run:
     @property
     def status(self) -> Status:
         """Return whether it is finished, waiting for labels, or neither: running, interrupted or killed."""
-        if self.state.stage == "finished":
-            return "finished"
-        return "waiting" if self.state.stage == "waiting" else "unfinished"
+        return self.state.stage if self.state.stage in ("finished", "waiting") else "unfinished"
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether it is finished and has the record of every round; the last may be unreadable too."""
+        numbers = [record.round for record in self.rounds]
+        return self.status == "finished" and numbers == list(range(1, self.state.round + 1))
 
     @cached_property
     def rounds(self) -> tuple[Round, ...]:
@@ -81,6 +91,21 @@ class Run:
         """Return a key that runs share if they differ in the seed only."""
         return json.dumps(self.decisive, sort_keys=True)
 
+    def values(self, metric: str | None = None, *, over: Over = "pooled") -> NDArray[np.float64]:
+        """Return a metric, by default the task's primary one, [rounds]; NaN where a round has none."""
+        name = metric or primary_metric(self.task)
+        return np.array([getattr(record.metrics.get(name), over, None) for record in self.rounds], dtype=float)
+
+    def labels_per_site(self) -> NDArray[np.float64]:
+        """Return the mean number of labels of a site that each round was trained on, [rounds]."""
+        labels = [record.labels.values() for record in self.rounds]
+        return np.array([sum(counts) / max(1, len(counts)) for counts in labels], dtype=float)
+
+    def cut(self, rounds: int) -> Run:
+        """Return the run as it was after so many rounds."""
+        events = (event for event in self.events if not isinstance(event, Round) or event.round <= rounds)
+        return replace(self, events=tuple(events))
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunCollection(Sequence[Run]):
@@ -96,11 +121,7 @@ class RunCollection(Sequence[Run]):
     def __len__(self) -> int:
         return len(self.runs)
 
-    @overload
-    def __getitem__(self, at: int) -> Run: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Run, ...]: ...
-    def __getitem__(self, at: int | slice) -> Run | tuple[Run, ...]:
+    def __getitem__(self, at: Any) -> Any:
         return self.runs[at]
 
 

@@ -18,25 +18,6 @@ FEW = 5
 """Below this number of pairs, all have the same sign by chance in more than one case of ten."""
 
 
-def is_within_noise(
-    mean: float, deviation: float, n: int, *, low: float, high: float, level: float = 0.95
-) -> bool:
-    """Return whether 0 lies in the bootstrap interval of a difference or, with few pairs, in Student's.
-
-    Two pairs have the same sign in every other case, so a bootstrap interval of few pairs shows nothing by itself.
-    A single pair is always noise.
-
-    >>> is_within_noise(0.15, 0.07, 2, low=0.1, high=0.2), is_within_noise(0.15, 0.07, 9, low=0.1, high=0.2)
-    (True, False)
-    """
-    if not (low > 0 or high < 0) or n < 2:
-        return True
-    if n >= FEW:
-        return False
-    least, most = student_interval(mean, deviation, n, level=level)
-    return not (least > 0 or most < 0)
-
-
 def mean_and_deviation(values: ArrayLike) -> tuple[Floats, Floats]:
     """Return mean and standard deviation (n - 1) over the first axis, the seeds; one seed has deviation NaN.
 
@@ -46,30 +27,17 @@ def mean_and_deviation(values: ArrayLike) -> tuple[Floats, Floats]:
     >>> mean_and_deviation([1.0, 2.0, 3.0])
     (array(2.), array(1.))
     """
-    array = _seeds(values)
+    array = np.asarray(values, dtype=float)
+    if array.ndim == 0 or len(array) == 0:
+        raise ValueError("values of at least one seed are needed")
     mean = np.asarray(array.mean(axis=0))
     if len(array) == 1:
         return mean, np.full_like(mean, np.nan)
     return mean, np.asarray(array.std(axis=0, ddof=1))
 
 
-def mean_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, float]:
-    """Return Student's t interval of the mean over seeds: mean ± t sd / sqrt(n), with n - 1 degrees of freedom.
-
-    Shapes: values [seeds]; one seed has no spread, so NaN.
-    Errors: ValueError without any seed.
-
-    >>> low, high = mean_interval([0.4, 0.5, 0.6])
-    >>> round(low, 3), round(high, 3)
-    (0.252, 0.748)
-    """
-    array = _seeds(values)
-    mean, deviation = mean_and_deviation(array)
-    return student_interval(float(mean), float(deviation), len(array), level=level)
-
-
 def student_interval(mean: float, deviation: float, n: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Return Student's t interval of a mean of n numbers by their standard deviation; NaN for a single one.
+    """Return Student's t interval of a mean of n numbers: mean ± t sd / sqrt(n); NaN for a single one.
 
     >>> low, high = student_interval(0.5, 0.1, 3)
     >>> round(low, 3), round(high, 3)
@@ -83,87 +51,50 @@ def student_interval(mean: float, deviation: float, n: int, *, level: float = 0.
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A paired difference: its mean over the pairs, their standard deviation, and an interval of the mean."""
+    """A paired difference: its mean over the pairs, their standard deviation, and the mean's 95 % interval."""
 
     mean: float
     deviation: float
     low: float
     high: float
     pairs: int
-    level: float
 
     @property
     def is_noise(self) -> bool:
-        """Return whether it is within the noise, see `is_within_noise`."""
-        return is_within_noise(
-            self.mean, self.deviation, self.pairs, low=self.low, high=self.high, level=self.level
-        )
+        """Return whether 0 lies in the bootstrap interval or, with few pairs, in Student's.
+
+        Two pairs have the same sign in every other case, so a bootstrap interval of few pairs shows nothing by
+        itself. A single pair is always noise.
+        """
+        if self.pairs < 2 or not (self.low > 0 or self.high < 0):
+            return True
+        low, high = student_interval(self.mean, self.deviation, self.pairs)
+        return self.pairs < FEW and not (low > 0 or high < 0)
 
 
-def paired_difference(
-    values: ArrayLike, reference: ArrayLike, *, level: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> Difference:
+def paired_difference(values: ArrayLike, reference: ArrayLike, *, resamples: int = 10_000) -> Difference:
     """Return the mean of values - reference over paired seeds, with the bootstrap's percentile interval.
 
-    Shapes: values and reference [pairs].
+    Shapes: values and reference [pairs]; a single pair has no spread, so its interval is NaN.
     Errors: ValueError for arrays of different length, without any pair, or with a number that is not finite.
 
     >>> difference = paired_difference([0.5, 0.6, 0.7], [0.4, 0.4, 0.4])
     >>> round(difference.mean, 3), round(difference.low, 3), round(difference.high, 3)
     (0.2, 0.1, 0.3)
     """
-    one, other = _seeds(values), _seeds(reference)
+    one, other = np.asarray(values, dtype=float), np.asarray(reference, dtype=float)
     if one.shape != other.shape or one.ndim != 1:
         raise ValueError(f"pairs need two arrays of one length, got shapes {one.shape} and {other.shape}")
     apart = one - other
     if not np.isfinite(apart).all():
         raise ValueError("a difference of pairs is not finite: leave out runs without metrics")
     mean, deviation = mean_and_deviation(apart)
-    low, high = _percentiles(apart, level=level, resamples=resamples, seed=seed)
-    return Difference(
-        mean=float(mean), deviation=float(deviation), low=low, high=high, pairs=len(apart), level=level
-    )
-
-
-def describe_difference(difference: Difference, *, arm: str, reference: str, lower_is_better: bool = False) -> str:
-    """Return a difference as a sentence that says whether it is within the noise.
-
-    If `lower_is_better`, it also says which side is the better one.
-
-    >>> print(describe_difference(paired_difference([0.5, 0.6], [0.4, 0.4]), arm="feal", reference="random"))
-    feal is 0.150 above random (95 % interval 0.100 to 0.200, 2 pairs): within the noise of so few seeds.
-    """
-    side = "above" if difference.mean >= 0 else "below"
-    verdict = "worse" if side == "above" else "better"
-    direction = f", which is {verdict}" if lower_is_better and difference.mean else ""
-    start = f"{arm} is {abs(difference.mean):.3f} {side} {reference}{direction}"
-    if difference.pairs < 2:
-        return f"{start} (one pair): too few to tell from noise."
-    interval = f"{100 * difference.level:.0f} % interval {difference.low:.3f} to {difference.high:.3f}"
-    if difference.is_noise:
-        verdict = f"within the noise of {'so few ' if difference.pairs < FEW else ''}seeds"
-    elif difference.pairs < FEW:
-        verdict = "beyond the noise (few pairs: weak evidence)"
-    else:
-        verdict = "beyond the noise of seeds"
-    return f"{start} ({interval}, {difference.pairs} pairs): {verdict}."
-
-
-def mean_after_first_round(values: ArrayLike) -> Floats:
-    """Return the number by which runs are compared: the mean of rounds 2 to R.
-
-    The first round is left out because its labels are the same in every arm.
-
-    Shapes: values [..., rounds]; [...].
-    Errors: ValueError for fewer than two rounds.
-
-    >>> float(mean_after_first_round([0.1, 0.4, 0.6]))
-    0.5
-    """
-    array = np.asarray(values, dtype=float)
-    if array.ndim == 0 or array.shape[-1] < 2:
-        raise ValueError("the mean from the second round on needs at least two rounds")
-    return np.asarray(array[..., 1:].mean(axis=-1))
+    n, low, high = len(apart), math.nan, math.nan
+    if n > 1:
+        # The same numbers as scipy.stats.bootstrap, whose import takes longer than all of this.
+        drawn = np.random.default_rng(0).integers(0, n, (resamples, n))
+        low, high = np.quantile(apart[drawn].mean(axis=1), (0.025, 0.975)).tolist()
+    return Difference(mean=float(mean), deviation=float(deviation), low=low, high=high, pairs=n)
 
 
 def area_under_curve(labels: ArrayLike, values: ArrayLike) -> Floats:
@@ -204,23 +135,6 @@ def labels_to_reach(labels: ArrayLike, values: ArrayLike, level: float) -> float
     return float(along[last - 1] + share * (along[last] - along[last - 1]))
 
 
-def _percentiles(values: Floats, *, level: float, resamples: int, seed: int) -> tuple[float, float]:
-    """Return quantiles of the means of resamples; NaN for a single value, which has no spread."""
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    drawn = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
-    tail = (1 - level) / 2
-    low, high = np.quantile(values[drawn].mean(axis=1), (tail, 1 - tail))
-    return float(low), float(high)
-
-
-def _seeds(values: ArrayLike) -> Floats:
-    array = np.asarray(values, dtype=float)
-    if array.ndim == 0 or len(array) == 0:
-        raise ValueError("values of at least one seed are needed")
-    return array
-
-
 def _check_labels(labels: ArrayLike) -> Floats:
     along = np.asarray(labels, dtype=float)
     if along.ndim != 1 or len(along) == 0 or (np.diff(along) < 0).any():
@@ -235,33 +149,13 @@ class KSTest(NamedTuple):
     p: float
 
 
-def scott_bandwidth(samples: Floats) -> float:
-    """Return Scott's bandwidth s n^(-1/5), s the standard deviation; 0 where that is 0 or n is 1."""
-    return float(samples.std(ddof=1) * len(samples) ** -0.2) if len(samples) > 1 else 0.0
-
-
-def kernel_density(samples: Floats, at: Floats, *, bandwidth: float) -> Floats:
-    """Return the mean of normal densities with that standard deviation around the samples.
-
-    Shapes: samples [n], at [m]; the result is [m].
-    Errors: ValueError for a bandwidth that is not above 0, or no samples.
-
-    >>> kernel_density(np.array([0.0]), np.array([0.0]), bandwidth=1.0).round(4).tolist()
-    [0.3989]
-    """
-    if bandwidth <= 0 or not len(samples):
-        raise ValueError("a kernel density takes a bandwidth above 0 and a sample")
-    distance = (at[:, None] - samples[None, :]) / bandwidth
-    density: Floats = np.exp(-0.5 * distance**2).mean(1) / (bandwidth * math.sqrt(2 * math.pi))
-    return density
-
-
 def kernel_densities(
     samples: Mapping[str, Floats], *, points: int = 160, narrowest: float = 0.0
 ) -> tuple[Floats, dict[str, Floats]]:
-    """Return places common to all, and the kernel density of each set of samples there.
+    """Return places common to all, and there the mean of normal densities around each set of samples.
 
-    The bandwidth is Scott's, but at least `narrowest`, and wide enough to be drawn in so many points.
+    The bandwidth is Scott's s n^(-1/5), s the standard deviation, but at least `narrowest`, and wide enough to be
+    drawn in so many points.
 
     >>> places, found = kernel_densities({"a": np.zeros(5), "b": np.ones(5)})
     >>> round(float(np.trapezoid(found["a"], places)), 3)
@@ -269,12 +163,17 @@ def kernel_densities(
     """
     low, high = min(map(np.min, samples.values())), max(map(np.max, samples.values()))
     narrowest = max(narrowest, (float(high - low) or 1.0) * 5 / points)
-    widths = {name: max(scott_bandwidth(values), narrowest) for name, values in samples.items()}
+    widths = {
+        name: max(narrowest, values.std(ddof=1) * len(values) ** -0.2 if len(values) > 1 else 0.0)
+        for name, values in samples.items()
+    }
     margin = 4 * max(widths.values())
     places = np.linspace(low - margin, high + margin, points)
-    return places, {
-        name: kernel_density(values, places, bandwidth=widths[name]) for name, values in samples.items()
-    }
+    densities = {}
+    for name, values in samples.items():
+        distance = (places[:, None] - values) / widths[name]
+        densities[name] = np.exp(-0.5 * distance**2).mean(1) / (widths[name] * math.sqrt(2 * math.pi))
+    return places, densities
 
 
 def expand_histogram(counts: Sequence[int], *, low: float, high: float) -> Floats:

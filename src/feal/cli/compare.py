@@ -18,8 +18,8 @@ from feal.cli.app import app
 from feal.cli.console import print_plain
 
 if TYPE_CHECKING:
-    from feal.analysis.grid import Grid
     from feal.analysis.runs import RunCollection
+    from feal.analysis.tables import Grid
 
 LINE_WIDTH = 240
 """Characters in a line where the output is not a terminal, so that no table is broken."""
@@ -56,9 +56,8 @@ def compare_command(
     from feal.analysis.arms import make_arms
     from feal.analysis.compare import compare_arms
     from feal.analysis.conclusions import describe_best_arm
-    from feal.analysis.grid import to_csv, to_latex, to_markdown
     from feal.analysis.runs import read_runs
-    from feal.analysis.tables import make_comparison_grid, make_round_grid, tabulate_rounds, to_rows
+    from feal.analysis.tables import Grid, make_comparison_grid, make_round_grid, tabulate_rounds, to_csv, to_rows
 
     runs = read_runs(folders)
     arms = make_arms(runs)
@@ -74,7 +73,9 @@ def compare_command(
     elif format_ == "table":
         _print_comparison(title, grids, sentences, remarks)
     else:
-        write, item, prefix = (to_markdown, "- ", "") if format_ == "markdown" else (to_latex, "% ", "% ")
+        write, item, prefix = (
+            (Grid.to_markdown, "- ", "") if format_ == "markdown" else (Grid.to_latex, "% ", "% ")
+        )
         notes = "\n".join(item + sentence for sentence in (*sentences, *remarks))
         print("\n\n".join([prefix + title, *map(write, grids), *([notes] if notes else [])]))
 

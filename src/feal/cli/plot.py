@@ -37,10 +37,10 @@ def plot(
     ] = None,
 ) -> None:
     """Draw a plot of runs for a publication, or write its numbers."""
-    from feal.analysis.grid import write_csv
     from feal.analysis.plots import PLOTS, read_plot_rows, save_plot
     from feal.analysis.report.build import list_notices
     from feal.analysis.runs import read_runs
+    from feal.analysis.tables import write_csv
     from feal.fileio import write_bytes
 
     if name is None:

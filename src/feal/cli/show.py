@@ -66,7 +66,7 @@ def describe_run(folder: Path, settings: Settings, state: State) -> str:
 
 def _add_roc_auc(rounds: tuple[Round, ...], folder: Path) -> tuple[Round, ...]:
     """Add ROC-AUC to the metrics, if the sites' outputs and data are on this machine."""
-    from feal.analysis import read_discrimination
+    from feal.analysis.outputs import read_discrimination
     from feal.rundir.records import MetricValue
 
     try:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.analysis.arms import make_curve
+from feal.analysis.outputs import count_found_labels
 from feal.analysis.plots.base import PLOTS, Chart, Menu, PlotRows, fade
 from feal.analysis.plots.lines import draw_lines, style_sites
 from feal.analysis.plots.series import (
@@ -209,11 +209,10 @@ def _count_labels(group: Sequence[Run]) -> dict[int, dict[int, NDArray[np.float6
     """Return the labels by class that were selected after the first round, by round and seed."""
     found: dict[int, dict[int, NDArray[np.float64]]] = {}
     for run in group:
-        curve = make_curve(run, found=True)
-        counts = curve.found()
-        for point, so_far in zip(curve.points[1:], counts[1:] - counts[:1], strict=True):
+        counts = count_found_labels(run)
+        for record, so_far in zip(run.rounds[1:], counts[1:] - counts[:1], strict=True):
             if so_far.sum():
-                found.setdefault(point.round, {})[run.settings.seed] = so_far
+                found.setdefault(record.round, {})[run.settings.seed] = so_far
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from feal.analysis.plots.base import PlotRows
 from feal.analysis.runs import Run, group_by_arm
-from feal.analysis.stats import mean_and_deviation, mean_interval
+from feal.analysis.stats import mean_and_deviation, student_interval
 from feal.plugins import short_name
 from feal.rundir.records import EvidenceMeans, Round
 
@@ -38,7 +38,7 @@ def estimate_mean(values: Iterable[float | None], *, within: tuple[float, float]
     mean, deviation = mean_and_deviation(known)
     if len(known) == 1:
         return {"value": float(mean), "sd": None, "low": None, "high": None, "n": 1}
-    low, high = mean_interval(known)
+    low, high = student_interval(float(mean), float(deviation), len(known))
     low, high = max(low, within[0]), min(high, within[1])
     return {"value": float(mean), "sd": float(deviation), "low": low, "high": high, "n": len(known)}
 

@@ -18,15 +18,14 @@ from markupsafe import Markup
 
 from feal import __version__
 from feal.analysis.arms import make_arms
-from feal.analysis.conclusions import Conclusions, draw_conclusions
-from feal.analysis.grid import Grid
+from feal.analysis.conclusions import Conclusions, describe_verdict, draw_conclusions
 from feal.analysis.plots import PLOTS, Chart, Plot, read_plot_rows, save_plot, shows_patients
 from feal.analysis.plots.base import VEGALITE
 from feal.analysis.plots.theme import arm_colour
 from feal.analysis.report.provenance import Provenance, read_provenance
 from feal.analysis.report.thumbnails import Gallery, make_gallery
 from feal.analysis.runs import Run, RunCollection, group_by_arm
-from feal.analysis.tables import make_round_grid, tabulate_rounds
+from feal.analysis.tables import Grid, make_round_grid, tabulate_rounds
 from feal.errors import FealError
 from feal.metrics import primary_metric
 
@@ -141,7 +140,9 @@ def build_report(runs: Sequence[Run], *, pictures: bool = False) -> Report:
         rounds=make_round_grid(tabulate_rounds(make_arms(runs))) if any(run.rounds for run in runs) else None,
         runs=tuple(_make_line(arm, run) for arm, group in arms.items() for run in group),
         provenance=read_provenance(runs),
-        gallery=make_gallery(runs, first=[line.arm for line in conclusions.lines]) if pictures else None,
+        gallery=make_gallery(runs, first=[result.arm.name for result in conclusions.results])
+        if pictures
+        else None,
     )
 
 
@@ -268,6 +269,7 @@ def _templates() -> Environment:
     environment.filters |= {
         "colour": arm_colour,
         "number": _format_number,
+        "verdict": describe_verdict,
         "signed": lambda value: f"{value:+.3f}",
         "whole": lambda value: "-" if math.isnan(value) else f"{value:.0f}",
     }
