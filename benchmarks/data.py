@@ -21,8 +21,8 @@ from PIL import Image
 
 from cases import Case, write_hollow_site
 from feal.data import PreparedSite, open_prepared
-from feal.data.prepare.decode import decode_image, letterbox, to_rgb
-from feal.data.prepare.image_folder import open_image_folder
+from feal.data.prepare.decode import decode_image, to_rgb
+from feal.data.prepare.image_folder import ImageFolder, open_image_folder
 from feal.data.prepare.pipeline import prepare_dataset
 from feal.federation.site.query import Pool, select
 from feal.rng import Address
@@ -92,7 +92,8 @@ def reading_rows(count: int, repeats: int) -> Iterator[list[str]]:
 
 
 def _decode(paths: Sequence[Path]) -> torch.Tensor:
-    images = [letterbox(to_rgb(decode_image(path)), SIZE, nearest=False).transpose(2, 0, 1) for path in paths]
+    fit = ImageFolder.fitting.fit_image
+    images = [fit(to_rgb(decode_image(path)), SIZE, SIZE).transpose(2, 0, 1) for path in paths]
     return torch.from_numpy(np.stack(images)).float() / 255
 
 

@@ -14,7 +14,8 @@ from tests.command import Command
 
 OWN = """
 from feal.data.prepare import DatasetSource, DecodedSample, ScanResult, SourceRecord
-from feal.data.prepare.decode import decode_image, letterbox, to_rgb
+from feal.data.prepare.decode import decode_image, to_rgb
+from feal.data.resize import Fitting
 
 
 class Mine(DatasetSource):
@@ -30,7 +31,7 @@ class Mine(DatasetSource):
         return ScanResult(records=records)
 
     def read(self, record, *, size):
-        image = letterbox(to_rgb(decode_image(record.image)), size, nearest=False)
+        image = Fitting().fit_image(to_rgb(decode_image(record.image)), size, size)
         return [DecodedSample(id=record.id, image=image.transpose(2, 0, 1), label=record.label)]
 """
 
@@ -110,8 +111,8 @@ def test_a_damaged_set(command: Command, pictures: Path) -> None:
 def test_a_class_of_ones_own_also_in_processes(
     command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("feal.data.prepare.chunks._RECORDS", 6)
-    monkeypatch.setattr("feal.data.prepare.chunks._PARALLEL_SECONDS", 0.0)
+    monkeypatch.setattr("feal.data.prepare.pipeline._CHUNK_RECORDS", 6)
+    monkeypatch.setattr("feal.data.prepare.pipeline._PARALLEL_SECONDS", 0.0)
     Path("my_set.py").write_text(OWN)
     ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--processes", 2)
     assert ended.code == 0, ended.err
@@ -144,7 +145,7 @@ def test_mistakes(command: Command, pictures: Path) -> None:
         ("label=n)", 'label=n, split="val")', "is in the split 'val': use train or test"),
         ("ScanResult(records=records)", "records", "returned a list: it must return a ScanResult"),
         ("files = sorted", "files = nothing", "Mine fails to scan"),
-        ("image = letterbox", "image = nothing", "NameError: name 'nothing' is not defined"),
+        ("image = Fitting()", "image = nothing", "NameError: name 'nothing' is not defined"),
         ("return [DecodedSample(", "return [dict(", "did not return decoded samples"),
     ],
 )

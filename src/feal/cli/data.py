@@ -159,9 +159,8 @@ def show_dataset(
 
 
 def _find_source(name: str) -> DatasetSource:
-    from feal.data.prepare.base import DatasetSource
+    from feal.data.prepare.base import DatasetSource, create_source
     from feal.data.prepare.datasets import DATASET_SOURCES
-    from feal.data.prepare.plugin_check import create_source
     from feal.plugins import find_class
 
     found = find_class(

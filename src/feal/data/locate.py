@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from feal.data.manifest import MANIFEST_FILE, is_name, read_manifest
-from feal.data.prepare.base import DatasetSource
+from feal.data.prepare.base import DatasetSource, create_source
 from feal.data.prepare.datasets import DATASET_SOURCES
 from feal.data.prepare.pipeline import prepare_dataset
-from feal.data.prepare.plugin_check import create_source
 from feal.data.synthetic.base import SyntheticDataset
 from feal.data.synthetic.lesions import SyntheticLesions
 from feal.data.synthetic.polyps import SyntheticPolyps

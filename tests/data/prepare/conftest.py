@@ -10,6 +10,9 @@ from PIL import Image
 from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord
 from feal.data.prepare import decode as decoding
 from feal.data.prepare.pipeline import PreparationResult, prepare_dataset
+from feal.data.resize import Fitting
+
+LETTERBOX = Fitting(shape="letterbox")
 
 
 def picture(number: int, *, height: int = 40, width: int = 40) -> np.ndarray:
@@ -50,8 +53,8 @@ class Blobs(DatasetSource):
         return [
             DecodedSample(
                 id=record.id,
-                image=decoding.letterbox(image, size, nearest=False).transpose(2, 0, 1),
-                label=decoding.letterbox(classes, size, nearest=True),
+                image=LETTERBOX.fit_image(image, size, size).transpose(2, 0, 1),
+                label=LETTERBOX.fit_mask(classes, size, size),
             )
         ]
 

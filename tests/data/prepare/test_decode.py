@@ -9,16 +9,14 @@ from PIL import Image
 
 from feal.data.prepare import UnusableFileError
 from feal.data.prepare.decode import (
-    centre_crop,
     check_same_size,
     decode_image,
     decode_mask,
     decode_volume,
-    letterbox,
     map_values,
     to_rgb,
 )
-from feal.data.resize import resize
+from feal.data.resize import Fitting, resize
 from tests.data.prepare.deep_files import save_png, save_tiff
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
@@ -120,18 +118,19 @@ def test_resizing_keeps_type_and_mean(pixels: np.ndarray) -> None:
 
 
 def test_letterbox_centres_and_pads() -> None:
-    boxed = letterbox(np.full((50, 100, 3), 9, np.uint8), 384, nearest=False)
+    boxed = Fitting(shape="letterbox").fit_image(np.full((50, 100, 3), 9, np.uint8), 384, 384)
     assert boxed.shape == (384, 384, 3)
     assert (boxed[96:288] == 9).all()
     assert (boxed[:96] == 0).all()
     assert (boxed[288:] == 0).all()
-    assert letterbox(np.ones((1, 900)), 8, nearest=True).sum() == 8
+    assert Fitting(shape="letterbox").fit_mask(np.ones((1, 900)), 8, 8).sum() == 8
 
 
 def test_centre_crop() -> None:
     wide = np.tile(np.arange(40, dtype=np.uint8), (20, 1))
-    assert np.array_equal(centre_crop(wide, 20), wide[:, 10:30])
-    assert centre_crop(wide, 10).shape == (10, 10)
+    crop = Fitting(shape="centre")
+    assert np.array_equal(crop.fit_image(wide, 20, 20), wide[:, 10:30])
+    assert crop.fit_image(wide, 10, 10).shape == (10, 10)
 
 
 def test_mapping() -> None:

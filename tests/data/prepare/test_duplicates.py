@@ -1,29 +1,34 @@
-"""Which pictures count as alike: against comparing every pair, and on real repeats."""
+"""Which images count as alike, against comparing every pair and on real repeats, and splits that keep them."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
+from feal.data import open_prepared
 from feal.data.prepare import DecodedSample, ScanResult, SourceRecord
 from feal.data.prepare import decode as decoding
 from feal.data.prepare import duplicates as likeness
 from feal.data.prepare.duplicates import (
     DISTANCE,
     NAMED,
-    ImageFingerprints,
     find_leaks,
     find_near_pairs,
+    find_straddling,
     fingerprint_image,
+    group_samples,
     label_groups,
+    split_train_test,
     to_pairs,
 )
 from feal.data.prepare.pipeline import prepare_dataset
 from feal.data.resize import resize
-from tests.data.prepare.conftest import Blobs, picture
+from tests.data.prepare.conftest import LETTERBOX, Blobs, Given, picture
 
 REAL = Path(os.environ.get("FEAL_TEST_DATA", "/nowhere")) / "fed_polyp"
 
@@ -39,7 +44,7 @@ def test_all_near_hashes_are_found(first: list[int], changed: list[tuple[int, se
         hashes.append(hashes[number % len(hashes)] ^ sum(1 << bit for bit in bits))
     hashes = sorted(set(hashes))
     alike = np.tile(np.arange(256, dtype=np.uint8).reshape(16, 16), (len(hashes), 1, 1))
-    found = find_near_pairs(ImageFingerprints(np.array(hashes, dtype=np.uint64), alike)).tolist()
+    found = find_near_pairs(np.array(hashes, dtype=np.uint64), alike).tolist()
     every = [(i, j) for j in range(len(hashes)) for i in range(j)]
     assert [tuple(pair) for pair in found] == sorted(
         (i, j) for i, j in every if (hashes[i] ^ hashes[j]).bit_count() <= DISTANCE
@@ -50,8 +55,8 @@ def test_thumbnails_have_the_last_word() -> None:
     draw = np.random.default_rng(0)
     thumbs = np.stack([draw.integers(0, 256, (16, 16)), draw.integers(0, 256, (16, 16))]).astype(np.uint8)
     hashes = np.zeros(2, dtype=np.uint64)
-    assert len(find_near_pairs(ImageFingerprints(hashes, thumbs))) == 0
-    assert find_near_pairs(ImageFingerprints(hashes, thumbs[[0, 0]])).tolist() == [[0, 1]]
+    assert len(find_near_pairs(hashes, thumbs)) == 0
+    assert find_near_pairs(hashes, thumbs[[0, 0]]).tolist() == [[0, 1]]
 
 
 def test_many_equal_hashes_stay_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +66,7 @@ def test_many_equal_hashes_stay_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
         likeness, "_is_confirmed", lambda thumbs, pairs: compared.append(len(pairs)) or confirm(thumbs, pairs)
     )
     thumbs = np.random.default_rng(0).integers(0, 256, (600, 16, 16)).astype(np.uint8)
-    find_near_pairs(ImageFingerprints(np.full(600, 7, dtype=np.uint64), thumbs))
+    find_near_pairs(np.full(600, 7, dtype=np.uint64), thumbs)
     assert compared[0] <= 32 * 600
 
 
@@ -73,9 +78,7 @@ def test_pairs_that_many_keys_find_are_not_piled_up(monkeypatch: pytest.MonkeyPa
     draw = np.random.default_rng(0)
     bits = np.uint64(1) << draw.integers(0, 64, (10, 20), dtype=np.uint64)
     hashes = (draw.integers(0, 2**63, (10, 1), dtype=np.uint64) ^ bits).ravel()
-    found = find_near_pairs(
-        ImageFingerprints(hashes, np.tile(np.arange(256, dtype=np.uint8).reshape(16, 16), (200, 1, 1)))
-    )
+    found = find_near_pairs(hashes, np.tile(np.arange(256, dtype=np.uint8).reshape(16, 16), (200, 1, 1)))
     near = np.bitwise_count(hashes[:, None] ^ hashes) <= DISTANCE
     expected = label_groups(200, np.argwhere(np.triu(near, 1)))
     assert label_groups(200, found).tolist() == expected.tolist()
@@ -90,9 +93,7 @@ def test_changed_light_noise_and_size_stay_alike_and_others_do_not() -> None:
     variants.append((original + draw.normal(0, 6, original.shape)).clip(0, 255).astype(np.uint8))
     variants.append(resize(resize(variants[0], 60, 60, nearest=False), 96, 96, nearest=False))
     seen = [fingerprint_image(np.ascontiguousarray(image.transpose(2, 0, 1))) for image in variants]
-    pairs = find_near_pairs(
-        ImageFingerprints(np.array([s[0] for s in seen], dtype=np.uint64), np.stack([s[1] for s in seen]))
-    )
+    pairs = find_near_pairs(np.array([s[0] for s in seen], dtype=np.uint64), np.stack([s[1] for s in seen]))
     groups = label_groups(len(seen), pairs)
     assert np.flatnonzero(groups == groups[0]).tolist() == [0, 40, 41, 42]
     assert len(set(groups.tolist())) == 40
@@ -110,7 +111,7 @@ def test_every_stored_type_has_looks(dtype: str) -> None:
 
 
 def test_nothing_is_alike_among_nothing() -> None:
-    assert find_near_pairs(ImageFingerprints(np.empty(0, np.uint64), np.empty((0, 16, 16), np.uint8))).shape == (
+    assert find_near_pairs(np.empty(0, np.uint64), np.empty((0, 16, 16), np.uint8)).shape == (
         0,
         2,
     )
@@ -133,7 +134,7 @@ class Frames(Blobs):
         )
 
     def read(self, record: SourceRecord, *, size: int) -> list[DecodedSample]:
-        image = decoding.letterbox(decoding.to_rgb(decoding.decode_image(record.image)), size, nearest=False)
+        image = LETTERBOX.fit_image(decoding.to_rgb(decoding.decode_image(record.image)), size, size)
         return [
             DecodedSample(id=record.id, image=image.transpose(2, 0, 1), label=np.zeros((size, size), np.uint8))
         ]
@@ -150,15 +151,106 @@ def test_real_repeats_are_found_and_kept_on_one_side(tmp_path: Path) -> None:
 def test_a_leak_of_many_pictures_shows_every_part_first_and_counts_the_rest() -> None:
     count = 1000
     places = [("alder", "train")] * 500 + [("alder", "test")] * 100 + [("birch", "train")] * 400
-    (leak,) = find_leaks(
+    (entry,) = find_leaks(
         ids=[f"{number:04}" for number in range(count)],
         sites=[site for site, _ in places],
         splits=[split for _, split in places],
         same=to_pairs([(0, number) for number in range(1, count)]),
         near=to_pairs([]),
     )
-    entry = leak.entry()
     assert entry["pictures"] == count
     assert [len(entry[key]) for key in ("samples", "sites", "splits")] == [NAMED] * 3
     assert entry["samples"][:4] == ["0000", "0500", "0600", "0001"]
     assert list(zip(entry["sites"], entry["splits"], strict=True))[:3] == [places[0], places[500], places[600]]
+
+
+def _copied(path: Path, to: Path, *, brighter: int = 0) -> None:
+    """The picture again, perhaps with another light, so that it is alike and not the same."""
+    pixels = np.asarray(Image.open(path)).astype(int) + brighter
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(to)
+
+
+@pytest.mark.parametrize("brighter", [0, 3])
+def test_copies_at_another_site_do_not_tear_a_group(dataset: Path, brighter: int) -> None:
+    for number in range(4):
+        original = dataset / "alder" / f"{number:02}.png"
+        shutil.copy(original, dataset / "birch" / f"{number:02}.png")
+        _copied(original, dataset / "birch" / f"{number + 4:02}.png", brighter=brighter)
+        if brighter:
+            shutil.copy(dataset / "birch" / f"{number + 4:02}.png", dataset / "alder" / f"{number + 4:02}.png")
+    site = open_prepared(prepare_dataset(Blobs(), dataset, dataset.parent / "to", processes=1).root).site("birch")
+    patients = dict(zip(site.ids().tolist(), site.patients().tolist(), strict=True))
+    tested = set(site.ids("test").tolist())
+    assert tested
+    for number in range(4):
+        one, other = f"{number:02}", f"{number + 4:02}"
+        assert patients[one] == patients[other] == one
+        assert (one in tested) == (other in tested)
+
+
+def test_named_patients_between_do_not_tear_a_group(dataset: Path) -> None:
+    for name in ("01", "02"):
+        shutil.copy(dataset / "alder" / "00.png", dataset / "alder" / f"{name}.png")
+    root = prepare_dataset(Given(alder={"00": {"group": "ann"}}), dataset, dataset.parent / "to", processes=1).root
+    assert open_prepared(root).site("alder").patients()[:3].tolist() == ["ann", "01", "01"]
+
+
+def test_a_site_without_a_test_part_is_told(dataset: Path) -> None:
+    sides = {f"{number:02}": {"split": "train"} for number in range(10)}
+    outcome = prepare_dataset(Given(birch=sides), dataset, dataset.parent / "to", processes=1)
+    assert outcome.source["remarks"] == ["Site birch has no test sample: nothing is measured there."]
+    assert len(open_prepared(outcome.root).site("birch").ids("test")) == 0
+
+
+SAMPLES = st.lists(
+    st.tuples(st.one_of(st.none(), st.sampled_from("abcdefgh")), st.booleans()), min_size=1, max_size=60
+)
+
+
+@given(SAMPLES, st.lists(st.tuples(st.integers(0, 59), st.integers(0, 59)), max_size=15), st.randoms())
+def test_whole_groups_a_fifth_and_any_order(
+    samples: list[tuple[str | None, bool]], pairs: list[tuple[int, int]], shuffle: object
+) -> None:
+    count = len(samples)
+    ids = [f"s{number:02}" for number in range(count)]
+    groups, labelled = [group for group, _ in samples], [known for _, known in samples]
+    alike = to_pairs([(min(pair), max(pair)) for pair in pairs if max(pair) < count and pair[0] != pair[1]])
+    patients, units = group_samples(ids, groups, alike)
+    sides = split_train_test(units, ids, labelled, site="alder")
+
+    assert find_straddling(patients, sides) == []
+    assert all(group is None or group == patient for group, patient in zip(groups, patients, strict=True))
+    for one, other in alike.tolist():
+        if groups[one] is None and groups[other] is None:
+            assert sides[one] == sides[other]
+    assert all(known or side == "train" for known, side in zip(labelled, sides, strict=True))
+    fit = [unit for unit in set(units.tolist()) if all(labelled[n] for n in np.flatnonzero(units == unit))]
+    largest = max((int((units == unit).sum()) for unit in fit), default=0)
+    target = round(0.2 * int(np.isin(units, fit).sum()))
+    assert abs(sides.count("test") - target) <= largest
+    assert "train" in sides
+
+    order = list(range(count))
+    shuffle.shuffle(order)
+    place = {number: at for at, number in enumerate(order)}
+    moved = to_pairs([tuple(sorted((place[a], place[b]))) for a, b in alike.tolist()])
+    names, again = group_samples([ids[n] for n in order], [groups[n] for n in order], moved)
+    assert names == [patients[n] for n in order]
+    assert split_train_test(again, [ids[n] for n in order], [labelled[n] for n in order], site="alder") == [
+        sides[n] for n in order
+    ]
+
+
+def test_single_samples_split_exactly_and_differently_by_site() -> None:
+    ids = [f"{number:03}" for number in range(100)]
+    _, units = group_samples(ids, [None] * 100, to_pairs([]))
+    one, other = (split_train_test(units, ids, [True] * 100, site=site) for site in ("alder", "birch"))
+    assert one.count("test") == other.count("test") == 20
+    assert one != other
+
+
+def test_two_patients_give_one_to_each_side() -> None:
+    ids = list("uvwxyz")
+    _, units = group_samples(ids, ["p"] * 4 + ["q"] * 2, to_pairs([]))
+    assert split_train_test(units, ids, [True] * 6, site="alder") == ["train"] * 4 + ["test"] * 2
+    assert split_train_test(np.zeros(6), ids, [True] * 6, site="alder") == ["train"] * 6

@@ -13,13 +13,12 @@ import pytest
 from PIL import Image
 
 from feal.data import open_labels, open_prepared
-from feal.data.prepare import chunks
-from feal.data.prepare import decode as decoding
+from feal.data.prepare import pipeline
 from feal.data.prepare.base import DecodedSample, FindingsError, SourceRecord
 from feal.data.prepare.pipeline import prepare_dataset
 from feal.data.verify import verify
 from feal.errors import FealError
-from tests.data.prepare.conftest import Blobs, content, picture, prepared
+from tests.data.prepare.conftest import LETTERBOX, Blobs, content, picture, prepared
 
 
 def test_a_download_becomes_a_set(dataset: Path) -> None:
@@ -35,10 +34,10 @@ def test_a_download_becomes_a_set(dataset: Path) -> None:
         assert site.sources().tolist() == [f"{name}/{number:02}.png" for number in range(10)]
         assert site.patients().tolist() == site.ids().tolist()
         assert not site.is_initial().any()
-        original = decoding.letterbox(picture(100 * place + 3), 32, nearest=False)
+        original = LETTERBOX.fit_image(picture(100 * place + 3), 32, 32)
         assert (site.images(["03"])[0].numpy() * 255).round() == pytest.approx(original.transpose(2, 0, 1))
         mask = np.where(picture(100 * place + 3)[..., 0] > 127, 1, 0).astype(np.uint8)
-        assert (open_labels(site).of(["03"])[0].numpy() == decoding.letterbox(mask, 32, nearest=True)).all()
+        assert (open_labels(site).of(["03"])[0].numpy() == LETTERBOX.fit_mask(mask, 32, 32)).all()
     source = data.manifest.source
     assert source["absent"] == ["elm"]
     assert source["remarks"] == ["Drawn by hand."]
@@ -175,7 +174,7 @@ def test_a_full_disk_while_decoding_names_the_place(dataset: Path, monkeypatch: 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(chunks.ArrayWriter, "append", full)
+    monkeypatch.setattr(pipeline.ArrayWriter, "append", full)
     with pytest.raises(FealError, match=r"No space left to write .*/\.to\.work/000000-"):
         prepared(dataset)
 

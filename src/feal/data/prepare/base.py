@@ -1,21 +1,21 @@
-"""Define what a data set source must provide so that its download can be prepared."""
+"""Define what a data set source provides so that its download can be prepared, and check what it returns."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feal.data.manifest import is_name
 from feal.data.resize import Fitting
-from feal.data.samples import SPLITS
 from feal.errors import FealError
+from feal.fileio import wrap_os_error
 from feal.registry import Registry
 from feal.settings import Task
 
@@ -117,6 +117,9 @@ class DatasetSource(ABC):
         """
 
 
+DATASET_SOURCES: Registry[type[DatasetSource]] = Registry("data set")
+
+
 class FindingsError(FealError):
     """Files cannot be used as they are; the command line shows `findings` as a table."""
 
@@ -141,10 +144,23 @@ def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(set(findings), key=lambda finding: (finding.file, finding.problem))
 
 
-def relative_name(path: Path | str, folder: Path) -> str:
+def make_finding(path: Path, folder: Path, problem: str) -> Finding:
+    """Return a finding about a file or folder of the download in `folder`."""
+    return Finding(file=relative_name(path, folder), problem=problem)
+
+
+def relative_name(path: Path, folder: Path) -> str:
     """Return a file's path relative to the download's folder if it is inside, as findings name it."""
-    path = Path(path)
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+
+
+def list_first(names: Sequence[str], count: int = 5) -> str:
+    """List the first names for a message, with dots if there are more.
+
+    >>> list_first(["a", "b", "c"], 2)
+    'a, b, ...'
+    """
+    return ", ".join([*names[:count], *(["..."] if len(names) > count else [])])
 
 
 def check_records(
@@ -155,43 +171,166 @@ def check_records(
     records = [
         record
         for record in records
-        if not bad.intersection(
-            relative_name(path, folder) for path in (record.image, record.mask) if path is not None
-        )
+        if not bad.intersection(relative_name(path, folder) for path in (record.image, record.mask) if path)
     ]
     counts = Counter((record.site, record.id) for record in records)
     shipped = {record.site for record in records if record.split is not None}
-    good, findings = [], _find_invalid_sites(records, folder)
+    good, findings = [], []
+    first = {record.site: record.image for record in reversed(records)}
+    for site, files in Counter(record.site for record in records if not is_name(record.site)).items():
+        problem = (
+            f"is of site '{site}' (as are {files} files): use up to 64 letters, digits, '-' and '_' for a site"
+        )
+        findings.append(make_finding(first[site], folder, problem))
     for record in records:
         if not is_name(record.site):
             continue
-        problem = None
         if counts[record.site, record.id] > 1:
             problem = f"has the id '{record.id}', which another file of site {record.site} has too"
-        elif not is_valid_id(record.id) or not is_valid_id(record.group or "-"):
+        elif not _is_valid_id(record.id) or not _is_valid_id(record.group or "-"):
             problem = "has an id or a patient that is not 1 to 400 printable characters"
-        elif record.split not in (None, *SPLITS):
-            problem = f"is in the split '{record.split}': use {' or '.join(SPLITS)}"
+        elif record.split not in (None, *get_args(Split)):
+            problem = f"is in the split '{record.split}': use {' or '.join(get_args(Split))}"
         elif record.split is None and record.site in shipped:
             problem = "is in no split, but its site is shipped with one"
-        if problem is None:
-            good.append(record)
         else:
-            findings.append(Finding(file=relative_name(record.image, folder), problem=problem))
+            good.append(record)
+            continue
+        findings.append(make_finding(record.image, folder, problem))
     return good, findings
 
 
-def _find_invalid_sites(records: Sequence[SourceRecord], folder: Path) -> list[Finding]:
-    """Return one finding for each invalid site name, however many files the site has."""
-    counts = Counter(record.site for record in records if not is_name(record.site))
-    first = {record.site: relative_name(record.image, folder) for record in reversed(records)}
-    problem = "is of site '{}' (as are {} files): use up to 64 letters, digits, '-' and '_' for a site"
-    return [Finding(file=first[site], problem=problem.format(site, count)) for site, count in counts.items()]
+def create_source(kind: type[DatasetSource]) -> DatasetSource:
+    """Create a source of this class after checking its attributes.
+
+    Raises:
+        FealError: an attribute is missing or invalid, or the constructor fails.
+    """
+    for name, (fits, wanted) in _ATTRIBUTES.items():
+        if not fits(getattr(kind, name, None)):
+            raise FealError(f"The data set {kind.__name__} needs the attribute `{name}`, {wanted}: add it.")
+    try:
+        return kind()
+    except FealError:
+        raise
+    except Exception as error:
+        raise _class_error(kind, "cannot be created", error) from error
 
 
-def is_valid_id(text: str) -> bool:
-    """Return whether this is a valid id of a sample or a patient."""
+def scan_source(dataset: DatasetSource, folder: Path) -> ScanResult:
+    """Scan a folder, and check the result.
+
+    Raises:
+        FealError: the folder does not hold the data set, or `scan` fails or returns something invalid.
+    """
+    kind = type(dataset)
+    try:
+        scan = dataset.scan(folder)
+    except FealError:
+        raise
+    except OSError as error:
+        raise wrap_os_error(error) from error
+    except Exception as error:
+        raise _class_error(kind, f"fails to scan {folder}", error) from error
+    if not isinstance(scan, ScanResult):
+        raise FealError(
+            f"`scan` of {kind.__name__} returned a {type(scan).__name__}: it must return a ScanResult."
+        )
+    for record in scan.records:
+        for name, types in _FIELDS.items():
+            value = getattr(record, name, None)
+            if not isinstance(value, types) or isinstance(value, bool):
+                wanted = " or ".join("None" if one is type(None) else one.__name__ for one in types)
+                raise FealError(
+                    f"`scan` of {kind.__name__} returned a record ({getattr(record, 'image', record)}) "
+                    f"whose `{name}` is {value!r}: it must be {wanted}."
+                )
+    return scan
+
+
+def read_record(dataset: DatasetSource, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
+    """Decode a record, and check that its samples match the declarations of the data set.
+
+    Raises:
+        UnusableFileError: the file cannot be used.
+        FealError: `read` fails in any other way or returns anything else than decoded samples.
+    """
+    kind = type(dataset)
+    try:
+        samples = list(dataset.read(record, size=size))
+    except (UnusableFileError, FealError):
+        raise
+    except OSError as error:
+        at_fault = Path(error.filename) if isinstance(error.filename, str) else None
+        raise UnusableFileError(f"cannot be read ({error.strerror or error})", file=at_fault) from error
+    except Exception as error:
+        raise _class_error(kind, f"fails to read {record.image}", error) from error
+    for sample in samples:
+        if not isinstance(sample, DecodedSample) or not isinstance(sample.image, np.ndarray):
+            raise FealError(
+                f"`read` of {kind.__name__} did not return decoded samples with array images for "
+                f"{record.image}: correct the class."
+            )
+        problem = _find_sample_problem(dataset, sample, size)
+        if problem:
+            raise UnusableFileError(problem)
+    return samples
+
+
+def _find_sample_problem(dataset: DatasetSource, sample: DecodedSample, size: int) -> str | None:
+    if not isinstance(sample.id, str) or not _is_valid_id(sample.id):
+        return f"gives the id {sample.id!r}, which is not 1 to 400 printable characters"
+    shape, classes = (dataset.channels, size, size), len(dataset.classes)
+    if sample.image.shape != shape or sample.image.dtype != np.dtype(dataset.dtype):
+        return f"was read as {sample.image.dtype} {sample.image.shape}, not {dataset.dtype} {shape}"
+    if sample.image.dtype.kind == "f" and not np.isfinite(sample.image).all():
+        return "has a pixel that is not a finite number"
+    if sample.label is None:
+        return None
+    label = np.asarray(sample.label)
+    if label.shape != (() if dataset.task == "classification" else (size, size)):
+        return f"has a label or mask of shape {label.shape}"
+    if label.dtype.kind not in "iub":
+        return f"has a label or mask of {label.dtype}, not of whole numbers"
+    low, high = int(label.min()), int(label.max())
+    if low < 0 or high >= classes:
+        return f"has the class {low if low < 0 else high}, but the {classes} classes are 0 to {classes - 1}"
+    return None
+
+
+def _class_error(kind: type[DatasetSource], failure: str, error: Exception) -> FealError:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return FealError(f"The data set {kind.__name__} {failure} ({reason}): correct the class.")
+
+
+def _is_valid_id(text: str) -> bool:
     return text.isprintable() and 0 < len(text) <= 400
 
 
-DATASET_SOURCES: Registry[type[DatasetSource]] = Registry("data set")
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+_ATTRIBUTES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (_is_text, "a string"),
+    "task": (lambda value: value in get_args(Task), "classification or segmentation"),
+    "classes": (
+        lambda value: isinstance(value, list | tuple) and len(value) > 1 and all(map(_is_text, value)),
+        "the names of two classes or more",
+    ),
+    "size": (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0,
+        "a whole number of pixels",
+    ),
+}
+"""The attributes that a class must have, how they are checked, and what they must be."""
+_FIELDS: Mapping[str, tuple[type, ...]] = {
+    "site": (str,),
+    "id": (str,),
+    "image": (Path,),
+    "label": (int, np.integer, type(None)),
+    "mask": (Path, type(None)),
+    "group": (str, type(None)),
+    "split": (str, type(None)),
+}
+"""The types of a record's fields."""

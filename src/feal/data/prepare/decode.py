@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from feal.data.prepare.base import UnusableFileError
-from feal.data.resize import FitShape, Fitting
+from feal.data.prepare.base import DecodedSample, SourceRecord, UnusableFileError, list_first
+from feal.data.resize import Fitting
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
-VOLUME_SUFFIXES = (".nii", ".nii.gz")
+VOLUME_SUFFIXES = (".nii.gz", ".nii")
 
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa", "RGBX")
 _LARGEST = 2**30
@@ -24,6 +25,21 @@ _LARGEST = 2**30
 _NAMED = 6
 _DEEP = "sixteen bits of"
 """The key under which `open_upright` notes that an image had more bits than are read."""
+
+
+def is_volume(path: Path) -> bool:
+    """Return whether a file's name is that of a volume."""
+    return path.name.lower().endswith(VOLUME_SUFFIXES)
+
+
+def strip_suffix(path: Path) -> str:
+    """Return a file's name without its suffix.
+
+    >>> strip_suffix(Path("a/case.07.nii.gz")), strip_suffix(Path("b.jpeg"))
+    ('case.07', 'b')
+    """
+    ending = next((ending for ending in VOLUME_SUFFIXES if path.name.lower().endswith(ending)), path.suffix)
+    return path.name[: len(path.name) - len(ending)]
 
 
 def decode_image(path: Path) -> NDArray[Any]:
@@ -38,9 +54,14 @@ def decode_image(path: Path) -> NDArray[Any]:
     found = open_upright(path)
     if found.info.get(_DEEP) == "grey":
         raise UnusableFileError("is grey of 16 bits with an alpha channel: save it without alpha", file=path)
+    if found.mode == "I":
+        raise UnusableFileError("has 32-bit values of no known range: save it with 8 or 16 bits", file=path)
     if found.mode.startswith("I"):
-        return _sixteen_bits(found, path)
-    _check_opaque(found, path)
+        return np.asarray(found).astype(np.uint16)
+    if found.mode in _TRANSPARENT or "transparency" in found.info:
+        lowest, _ = found.convert("RGBA").getchannel("A").getextrema()
+        if lowest != 255:
+            raise UnusableFileError("has transparent pixels: fill them and save it again", file=path)
     if found.mode in ("1", "L", "LA", "La"):
         return np.asarray(found.convert("L"))
     if found.mode in ("RGB", "YCbCr", "P", *_TRANSPARENT):
@@ -64,11 +85,25 @@ def decode_mask(path: Path) -> NDArray[Any]:
         # The lower bits, which would be lost, hold the class numbers.
         raise UnusableFileError("is a mask in colours of 16 bits: save it with class numbers or greys", file=path)
     values = decode_image(path)
-    if values.ndim == 2:
-        return values
-    if (values != values[..., :1]).any():
+    if values.ndim == 3 and (values != values[..., :1]).any():
         raise UnusableFileError("is a mask in colours: save it with class numbers or greys as values", file=path)
-    return values[..., 0]
+    return values if values.ndim == 2 else values[..., 0]
+
+
+def decode_pair(record: SourceRecord) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Decode an image [H, W] or [H, W, 3] and the values [H, W] of its mask, or two volumes [X, Y, Z].
+
+    Raises:
+        UnusableFileError: there is no mask, one of them cannot be read, or they differ in size.
+    """
+    if record.mask is None:
+        raise UnusableFileError("has no mask")
+    if is_volume(record.image):
+        image, values = decode_volume(record.image), decode_volume(record.mask)
+    else:
+        image, values = decode_image(record.image), decode_mask(record.mask)
+    check_same_size(image, values, file=record.mask)
+    return image, values
 
 
 def open_upright(path: Path) -> Image.Image:
@@ -77,45 +112,79 @@ def open_upright(path: Path) -> Image.Image:
     Raises:
         UnusableFileError: missing, unreadable, truncated, or several pages.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pillow warns about harmless oddities; what matters is checked here
-            with Image.open(path, formats=FORMATS) as file:
-                # A phone's JPEG may carry a preview or a second view after the image.
-                pages = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
-                deep = _deep(file)
-                found = ImageOps.exif_transpose(file)
-                found.load()
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except Exception as error:  # decoders raise whatever they like on a broken file
-        reason = f"{type(error).__name__}: {error}".splitlines()[0].replace(str(path), "the file")
-        raise UnusableFileError(f"cannot be read ({reason})", file=path) from error
+    with _reading(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pillow warns about harmless oddities; what matters is checked here
+        with Image.open(path, formats=FORMATS) as file:
+            # A phone's JPEG may carry a preview or a second view after the image.
+            pages = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
+            stored = repr(getattr(file, "tile", ""))
+            found = ImageOps.exif_transpose(file)
+            found.load()
     if pages > 1:
         raise UnusableFileError(f"has {pages} pages: save the one that is meant", file=path)
-    if deep:
-        found.info[_DEEP] = deep
+    if ";16" in stored and not found.mode.startswith("I"):  # pillow reads 8 of its 16 bits
+        found.info[_DEEP] = "grey" if "LA;16" in stored else "colour"
     return found
+
+
+def decode_volume(path: Path) -> NDArray[Any]:
+    """Decode a NIfTI volume [X, Y, Z] as it is stored (not reoriented), with its header's scaling applied.
+
+    Raises:
+        UnusableFileError: missing, unreadable, truncated, not three-dimensional, or not finite.
+    """
+    import nibabel
+
+    with _reading(path, kind=" as NIfTI"):
+        found = nibabel.Nifti1Image.from_filename(path)
+        shape = " x ".join(map(str, found.shape))
+        if len(found.shape) not in (3, 4) or min(found.shape) < 1 or found.shape[3:] not in ((), (1,)):
+            raise UnusableFileError(f"has the shape {shape}: one volume is needed", file=path)
+        if int(np.prod(found.shape, dtype=np.int64)) > _LARGEST:
+            raise UnusableFileError(f"claims the size {shape}, which is too large", file=path)
+        values = np.asanyarray(found.dataobj)
+    if values.dtype.kind not in "iuf":
+        raise UnusableFileError(f"holds values of type {values.dtype}: save it as plain numbers", file=path)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise UnusableFileError("has a voxel that is not a finite number", file=path)
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    return native[..., 0] if native.ndim == 4 else native
+
+
+@contextmanager
+def _reading(path: Path, *, kind: str = "") -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        problem = "is a link to nothing" if path.is_symlink() else "is missing"
+        raise UnusableFileError(problem, file=path) from None
+    except UnusableFileError:
+        raise
+    except Exception as error:  # decoders raise whatever they like on a broken file
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].replace(str(path), "the file")
+        raise UnusableFileError(f"cannot be read{kind} ({reason})", file=path) from error
 
 
 def to_rgb(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Convert an image [H, W] or [H, W, 3] to [H, W, 3] of 8 bits; 16 bits keep their upper 8."""
-    eight = (array >> 8).astype(np.uint8) if array.dtype == np.uint16 else array
+    eight = to_eight_bits(array)
     return np.repeat(eight[..., None], 3, axis=2) if eight.ndim == 2 else eight
 
 
-def letterbox(array: NDArray[Any], size: int, *, nearest: bool) -> NDArray[Any]:
-    """Resize the long side of [H, W] or [H, W, C] to `size`, and centre it on a square of zeros.
+def to_eight_bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Keep the upper 8 of 16 bits; other types are returned as they are."""
+    return (array >> 8).astype(np.uint8) if array.dtype == np.uint16 else array
 
-    >>> letterbox(np.full((2, 4), 7, dtype=np.uint8), 4, nearest=True)[:, 0].tolist()
-    [0, 7, 7, 0]
+
+def to_grey(image: NDArray[Any], *, file: Path, problem: str) -> NDArray[Any]:
+    """Convert an image saved as three equal channels to [H, W].
+
+    Raises:
+        UnusableFileError: it has colours; `problem` says so.
     """
-    return _fit(array, "letterbox", size, nearest=nearest)
-
-
-def centre_crop(array: NDArray[Any], size: int, *, nearest: bool = False) -> NDArray[Any]:
-    """Resize the short side of [H, W] or [H, W, C] to `size`, and crop the central square."""
-    return _fit(array, "centre", size, nearest=nearest)
+    if image.ndim == 3 and (image != image[..., :1]).any():
+        raise UnusableFileError(problem, file=file)
+    return image if image.ndim == 2 else image[..., 0]
 
 
 def map_values(values: NDArray[Any], mapping: Mapping[int, int], *, file: Path | None = None) -> NDArray[np.uint8]:
@@ -128,10 +197,9 @@ def map_values(values: NDArray[Any], mapping: Mapping[int, int], *, file: Path |
     array([[0, 1]], dtype=uint8)
     """
     found, places = np.unique(values, return_inverse=True)
-    unknown = [value for value in found.tolist() if value not in mapping]
+    unknown = [f"{value:g}" for value in found.tolist() if value not in mapping]
     if unknown:
-        named = ", ".join(f"{value:g}" for value in unknown[:_NAMED]) + (", ..." if len(unknown) > _NAMED else "")
-        known = ", ".join(map(str, sorted(mapping)[:_NAMED])) + (", ..." if len(mapping) > _NAMED else "")
+        named, known = list_first(unknown, _NAMED), list_first([str(value) for value in sorted(mapping)], _NAMED)
         raise UnusableFileError(f"has mask values outside the mapping ({named}; known are {known})", file=file)
     classes = np.array([mapping[value] for value in found.tolist()], dtype=np.uint8)
     return classes[places.reshape(values.shape)]
@@ -147,66 +215,21 @@ def check_same_size(image: NDArray[Any], mask: NDArray[Any], *, file: Path | Non
         raise UnusableFileError(f"is a mask of size {sizes[0]} and its image has {sizes[1]}", file=file)
 
 
-def decode_volume(path: Path) -> NDArray[Any]:
-    """Decode a NIfTI volume [X, Y, Z] as it is stored (not reoriented), with its header's scaling applied.
-
-    Raises:
-        UnusableFileError: missing, unreadable, truncated, not three-dimensional, or not finite.
-    """
-    import nibabel
-
-    try:
-        found = nibabel.Nifti1Image.from_filename(path)
-        _check_shape(found.shape, path)
-        values = np.asanyarray(found.dataobj)
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except UnusableFileError:
-        raise
-    except Exception as error:  # decoders raise whatever they like on a broken file
-        reason = f"{type(error).__name__}: {error}".splitlines()[0].replace(str(path), "the file")
-        raise UnusableFileError(f"cannot be read as NIfTI ({reason})", file=path) from error
-    if values.dtype.kind not in "iuf":
-        raise UnusableFileError(f"holds values of type {values.dtype}: save it as plain numbers", file=path)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise UnusableFileError("has a voxel that is not a finite number", file=path)
-    native = values.astype(values.dtype.newbyteorder("="), copy=False)
-    return native[..., 0] if native.ndim == 4 else native
+def slice_volume(
+    id: str, voxels: NDArray[Any], mask: NDArray[np.uint8] | None
+) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8] | None]]:
+    """Yield the slices [H, W] of a volume [X, Y, Z] and of its mask, each with an id of its own."""
+    for place in range(voxels.shape[2]):
+        # The first axis of NIfTI runs along a row of the image.
+        yield f"{id}-{place:03}", voxels[..., place].T, None if mask is None else mask[..., place].T
 
 
-def _missing(path: Path) -> UnusableFileError:
-    return UnusableFileError("is a link to nothing" if path.is_symlink() else "is missing", file=path)
-
-
-def _deep(file: Image.Image) -> str | None:
-    """Return what has 16 bits in a file that pillow reads with 8: `colour`, or `grey` with alpha."""
-    stored = repr(getattr(file, "tile", ""))
-    if ";16" not in stored or file.mode.startswith("I"):
-        return None
-    return "grey" if "LA;16" in stored else "colour"
-
-
-def _fit(array: NDArray[Any], shape: FitShape, size: int, *, nearest: bool) -> NDArray[Any]:
-    fitting = Fitting(shape=shape)
-    return (fitting.fit_mask if nearest else fitting.fit_image)(array, size, size)
-
-
-def _check_shape(shape: tuple[int, ...], path: Path) -> None:
-    if len(shape) not in (3, 4) or min(shape) < 1 or (len(shape) == 4 and shape[3] != 1):
-        raise UnusableFileError(f"has the shape {' x '.join(map(str, shape))}: one volume is needed", file=path)
-    if int(np.prod(shape, dtype=np.int64)) > _LARGEST:
-        raise UnusableFileError(f"claims the size {' x '.join(map(str, shape))}, which is too large", file=path)
-
-
-def _sixteen_bits(found: Image.Image, path: Path) -> NDArray[np.uint16]:
-    values = np.asarray(found)
-    if found.mode == "I":
-        raise UnusableFileError("has 32-bit values of no known range: save it with 8 or 16 bits", file=path)
-    return values.astype(np.uint16)
-
-
-def _check_opaque(found: Image.Image, path: Path) -> None:
-    if found.mode in _TRANSPARENT or "transparency" in found.info:
-        lowest, _ = found.convert("RGBA").getchannel("A").getextrema()
-        if lowest != 255:
-            raise UnusableFileError("has transparent pixels: fill them and save it again", file=path)
+def fit_sample(
+    id: str, image: NDArray[Any], label: int | NDArray[np.uint8] | None, *, fitting: Fitting, size: int
+) -> DecodedSample:
+    """Fit an image [H, W] or [H, W, C], and its mask [H, W] if the label is one, to `size` x `size` pixels."""
+    fitted = fitting.fit_image(image, size, size)
+    planes = fitted[None] if fitted.ndim == 2 else fitted.transpose(2, 0, 1)
+    if isinstance(label, np.ndarray):
+        label = fitting.fit_mask(label, size, size)
+    return DecodedSample(id=id, image=np.ascontiguousarray(planes), label=label)

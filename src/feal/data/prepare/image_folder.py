@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,16 +19,25 @@ from feal.data.prepare.base import (
     Finding,
     ScanResult,
     SourceRecord,
+    Split,
     UnusableFileError,
-    relative_name,
+    make_finding,
 )
-from feal.data.prepare.datasets.layout import parse_whole
-from feal.data.prepare.folder_layout import ImageListing, ImageRecord, list_folders
-from feal.data.prepare.image_table import find_table, list_table
+from feal.data.prepare.decode import is_volume, strip_suffix
+from feal.data.prepare.image_table import (
+    ImageListing,
+    ImageRecord,
+    find_table,
+    list_table,
+    parse_index,
+    parse_split,
+    parse_whole,
+)
 from feal.data.resize import Fitting
 from feal.errors import FealError
 from feal.settings import Task
 
+_IMAGE_FOLDERS, _MASK_FOLDERS, _UNLABELLED = ("image", "images"), ("mask", "masks"), "unlabelled"
 _INSPECTED = 16
 """How many images of a site decide whether the set is grey or in colour, of 8 or 16 bits."""
 _GREY = ("1", "L", "LA", "La")
@@ -48,77 +59,45 @@ class ImageFolder(DatasetSource):
 
     def scan(self, folder: Path) -> ScanResult:
         """Find the images and the class number of each."""
-        found = _list_images(folder, self.task, self._table)
-        records, findings = [], [*found.findings]
-        is_labelled = any(_label_of(image, self.task) is not None for image in found.images)
-        for image in found.images:
-            problem = self._find_bad_label(image) if is_labelled else self._find_other_task(image)
-            if problem:
-                findings.append(Finding(file=relative_name(image.image, folder), problem=problem))
+        images, listed, remarks = _list_images(folder, self.task, self._table)
+        records, findings = [], [*listed]
+        is_class = self.task == "classification"
+        is_labelled = any((image.class_name if is_class else image.mask) is not None for image in images)
+        for image in images:
+            label = parse_class(image.class_name, self.classes) if is_class and image.class_name else None
+            if is_class and is_labelled and image.class_name is not None and label is None:
+                problem = f"has the label '{image.class_name}', which is none of {', '.join(self.classes)}"
+            elif is_class and not is_labelled and image.mask is not None:
+                problem = "has a mask, but the task is classification: name a label"
+            elif not is_class and not is_labelled and image.class_name is not None:
+                problem = "has a label, but the task is segmentation: name a mask"
             else:
-                records.append(self._to_source_record(image))
-        return ScanResult(records=records, findings=findings, remarks=found.remarks)
+                mask, group = None if is_class else image.mask, image.group
+                if group is None and is_volume(image.image):
+                    group = image.id
+                records.append(replace(image, label=label, mask=mask, group=group))
+                continue
+            findings.append(make_finding(image.image, folder, problem))
+        return ScanResult(records=records, findings=findings, remarks=remarks)
 
     def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
         """Decode and letterbox an image or the slices of a volume, whose values are scaled to the set's range."""
-        if not _is_volume(record.image):
+        if is_volume(record.image):
+            voxels = self._decode_volume(record.image)
+            parts = decoding.slice_volume(record.id, voxels, self._decode_mask(record, voxels))
+        else:
             image = self._decode_image(record.image)
-            return [self._make_sample(record.id, image, self._mask(record, image), record, size)]
-        voxels = self._decode_volume(record.image)
-        mask = self._mask(record, voxels)
-        # The first axis of NIfTI runs along a row of the image.
+            parts = iter([(record.id, image, self._decode_mask(record, image))])
+        is_class = self.task == "classification"
         return [
-            self._make_sample(
-                f"{record.id}-{place:03}",
-                voxels[..., place].T,
-                None if mask is None else mask[..., place].T,
-                record,
-                size,
-            )
-            for place in range(voxels.shape[2])
+            decoding.fit_sample(id, image, record.label if is_class else mask, fitting=self.fitting, size=size)
+            for id, image, mask in parts
         ]
-
-    def _find_bad_label(self, image: ImageRecord) -> str | None:
-        if (
-            self.task == "segmentation"
-            or image.label is None
-            or parse_class(image.label, self.classes) is not None
-        ):
-            return None
-        return f"has the label '{image.label}', which is none of {', '.join(self.classes)}"
-
-    def _find_other_task(self, image: ImageRecord) -> str | None:
-        """Return the problem of an image with a label for the other task, in a set without any for this one."""
-        if self.task == "segmentation":
-            return "has a label, but the task is segmentation: name a mask" if image.label else None
-        return "has a mask, but the task is classification: name a label" if image.mask else None
-
-    def _to_source_record(self, image: ImageRecord) -> SourceRecord:
-        label = _label_of(image, self.task)
-        return SourceRecord(
-            site=image.site,
-            id=image.id,
-            image=image.image,
-            label=parse_class(label, self.classes) if isinstance(label, str) else None,
-            mask=label if isinstance(label, Path) else None,
-            group=image.patient or (image.id if _is_volume(image.image) else None),
-            split=image.split,
-        )
-
-    def _make_sample(
-        self, id: str, image: NDArray[Any], mask: NDArray[np.uint8] | None, record: SourceRecord, size: int
-    ) -> DecodedSample:
-        fitted = self.fitting.fit_image(image, size, size)
-        planes = fitted.transpose(2, 0, 1) if fitted.ndim == 3 else fitted[None]
-        drawn = None if mask is None else self.fitting.fit_mask(mask, size, size)
-        return DecodedSample(id=id, image=planes, label=record.label if self.task == "classification" else drawn)
 
     def _decode_image(self, path: Path) -> NDArray[Any]:
         found = decoding.decode_image(path)
-        if self.channels == 1 and found.ndim == 3:
-            if (found != found[..., :1]).any():
-                raise UnusableFileError("is in colour, but the others are grey: convert it", file=path)
-            found = found[..., 0]
+        if self.channels == 1:
+            found = decoding.to_grey(found, file=path, problem="is in colour, but the others are grey: convert it")
         if self.dtype == "uint8" and found.dtype == np.uint16:
             raise UnusableFileError("has 16 bits, but the others have 8 bits or colours: convert it", file=path)
         if self.dtype == "uint16" and found.dtype == np.uint8:
@@ -135,18 +114,18 @@ class ImageFolder(DatasetSource):
         top = np.iinfo(self.dtype).max
         return ((voxels - low) / max(high - low, 1e-12) * top).round().astype(self.dtype)
 
-    def _mask(self, record: SourceRecord, image: NDArray[Any]) -> NDArray[np.uint8] | None:
+    def _decode_mask(self, record: SourceRecord, image: NDArray[Any]) -> NDArray[np.uint8] | None:
         path = record.mask
         if path is None:
             return None
-        if _is_volume(path) != _is_volume(record.image):
-            mask, other = ("volume", "flat image") if _is_volume(path) else ("flat image", "volume")
+        if is_volume(path) != is_volume(record.image):
+            mask, other = ("volume", "flat image") if is_volume(path) else ("flat image", "volume")
             raise UnusableFileError(f"is a {mask} as the mask of a {other}", file=path)
-        values = decoding.decode_volume(path) if _is_volume(path) else decoding.decode_mask(path)
+        values = decoding.decode_volume(path) if is_volume(path) else decoding.decode_mask(path)
         decoding.check_same_size(image, values, file=path)
-        if len(self.classes) == 2 and not (values == 1).any():
-            return decoding.map_values(values, {0: 0, 255: 1}, file=path)
-        return decoding.map_values(values, {number: number for number in range(len(self.classes))}, file=path)
+        is_white = len(self.classes) == 2 and not (values == 1).any()
+        mapping = {0: 0, 255: 1} if is_white else {number: number for number in range(len(self.classes))}
+        return decoding.map_values(values, mapping, file=path)
 
 
 def open_image_folder(
@@ -167,24 +146,18 @@ def open_image_folder(
     """
     if not folder.is_dir():
         raise FealError(f"There is no folder {folder}: name the one that holds the images.")
-    found = _list_images(folder, task, None if table is None else str(table))
-    if not found.images:
+    table = None if table is None else str(table)
+    images = _list_images(folder, task, table).images
+    if not images:
         wanted = "site/class/*.png" if task == "classification" else "site/image/*.png with site/mask/*.png"
         raise FealError(f"There is no image for {task} in {folder}: arrange images as {wanted}, or pass --csv.")
     if not classes:
-        classes = _list_classes(found.images) if task == "classification" else ("background", "foreground")
+        classes = _list_classes(images) if task == "classification" else ("background", "foreground")
     if len(classes) < 2:
         few = f"only one class ({classes[0]})" if classes else "no label"
         raise FealError(f"There is {few} in {folder}: name two or more classes by --classes.")
-    channels, dtype = _detect_format(found.images)
-    return ImageFolder(
-        name=name,
-        task=task,
-        classes=tuple(classes),
-        channels=channels,
-        dtype=dtype,
-        table=None if table is None else str(table),
-    )
+    channels, dtype = _detect_format(images)
+    return ImageFolder(name=name, task=task, classes=tuple(classes), channels=channels, dtype=dtype, table=table)
 
 
 def parse_class(label: str, classes: Sequence[str]) -> int | None:
@@ -197,41 +170,25 @@ def parse_class(label: str, classes: Sequence[str]) -> int | None:
     """
     if label in classes:
         return classes.index(label)
-    number = None if any(parse_whole(name) is not None for name in classes) else parse_whole(label)
-    return number if number is not None and 0 <= number < len(classes) else None
+    are_numbers = any(parse_whole(name) is not None for name in classes)
+    return None if are_numbers else parse_index(label, len(classes))
 
 
 def _list_classes(images: Sequence[ImageRecord]) -> list[str]:
-    """List all labels, sorted; a negative number, which tables often hold for a missing label, is none."""
-    labels = {image.label for image in images if image.label is not None}
-    return sorted((label for label in labels if (parse_whole(label) or 0) >= 0), key=_sort_key)
-
-
-def _list_images(folder: Path, task: Task, table: str | None) -> ImageListing:
-    path = Path(table) if table is not None else find_table(folder)
-    return list_table(path, folder) if path is not None else list_folders(folder, task)
-
-
-def _label_of(image: ImageRecord, task: Task) -> str | Path | None:
-    """Return the label or the mask, whichever the task needs; a table may hold both."""
-    return image.label if task == "classification" else image.mask
-
-
-def _sort_key(label: str) -> tuple[int, int, str]:
-    """Sort numbers by value, then names."""
-    return (0, int(label), "") if label.isdecimal() else (1, 0, label)
-
-
-def _is_volume(path: Path) -> bool:
-    return path.name.lower().endswith(decoding.VOLUME_SUFFIXES)
+    """List all labels, numbers by value and before names; a negative number, as for a missing label, is none."""
+    labels = {image.class_name for image in images if image.class_name is not None}
+    return sorted(
+        (label for label in labels if (parse_whole(label) or 0) >= 0),
+        key=lambda label: (0, int(label), "") if label.isdecimal() else (1, 0, label),
+    )
 
 
 def _detect_format(images: Sequence[ImageRecord]) -> tuple[int, str]:
     """Return channels and type by the first images of each site: colour wins over grey, and 16 bits over 8."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     modes = set()
     for image in images:
-        counts[image.site] = counts.get(image.site, 0) + 1
+        counts[image.site] += 1
         if counts[image.site] <= _INSPECTED:
             modes.add(_read_mode(image.image))
     if "colour" in modes:
@@ -240,7 +197,7 @@ def _detect_format(images: Sequence[ImageRecord]) -> tuple[int, str]:
 
 
 def _read_mode(path: Path) -> str | None:
-    if _is_volume(path):
+    if is_volume(path):
         return "deep"
     try:
         with Image.open(path, formats=decoding.FORMATS) as image:
@@ -249,3 +206,123 @@ def _read_mode(path: Path) -> str | None:
             return "grey" if image.mode in _GREY else "colour"
     except Exception:  # an unreadable file becomes a finding when it is decoded
         return None
+
+
+def _list_images(folder: Path, task: Task, table: str | None) -> ImageListing:
+    path = Path(table) if table is not None else find_table(folder)
+    return list_table(path, folder) if path is not None else _list_folders(folder, task)
+
+
+def _list_folders(folder: Path, task: Task) -> ImageListing:
+    """List images by folder: `site/class/` or `site/{image,mask}/`, `train` and `test` above or below the site.
+
+    `site/unlabelled/` holds images without label or mask.
+    """
+    is_class = task == "classification"
+    files = sorted(_walk(folder, frozenset()))
+    suffixes = decoding.IMAGE_SUFFIXES + decoding.VOLUME_SUFFIXES
+    found = [path for path in files if path.name.lower().endswith(suffixes)]
+    images: list[ImageRecord] = []
+    findings: list[Finding] = []
+    parts: dict[tuple[str, Split | None], dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
+    for path in found:
+        place = _parse_place(path.relative_to(folder).parts[:-1])
+        if place is None:
+            wanted = "site/class/" if is_class else "site/image/ or site/mask/"
+            findings.append(make_finding(path, folder, f"is not in {wanted}"))
+            continue
+        site, split, kind = place
+        parts[site, split][kind].append(path)
+    for (site, split), kinds in parts.items():
+        if is_class:
+            images += [
+                ImageRecord(
+                    site=site,
+                    id=_join(split, kind, strip_suffix(path)),
+                    image=path,
+                    class_name=None if kind == _UNLABELLED else kind,
+                    split=split,
+                )
+                for kind, paths in kinds.items()
+                for path in paths
+            ]
+        else:
+            records, unpaired = _pair_masks(site, split, kinds, folder)
+            images += records
+            findings += unpaired
+    findings += _find_empty_sites(folder, {site for site, _ in parts})
+    others = len(files) - len(found)
+    return ImageListing(images, findings, [f"{others} files that are not images were skipped."] if others else [])
+
+
+def _walk(folder: Path, parents: frozenset[Path]) -> Iterator[Path]:
+    """Yield the visible files below a folder; links are followed, but never back into one of the `parents`."""
+    real = folder.resolve()
+    if real in parents:
+        return
+    try:
+        entries = list(folder.iterdir())
+    except OSError as error:
+        raise FealError(
+            f"The folder {folder} cannot be read ({error.strerror}): check its permissions."
+        ) from error
+    for path in entries:
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _walk(path, parents | {real})
+        elif path.is_file() or path.is_symlink():
+            yield path  # a broken link is reported as a missing image
+
+
+def _parse_place(folders: Sequence[str]) -> tuple[str, Split | None, str] | None:
+    """Return site, split and last folder of an image's folders, or None; a split is neither site nor class.
+
+    >>> _parse_place(("alder", "nevus")), _parse_place(("test", "alder", "nevus"))
+    (('alder', None, 'nevus'), ('alder', 'test', 'nevus'))
+    """
+    splits = [folder if folder in ("train", "test") else None for folder in folders]
+    match folders, splits:
+        case (site, kind), (None, None):
+            return site, None, kind
+        case (_, site, kind), (str(split), _, None):
+            return site, parse_split(split), kind
+        case (site, _, kind), (None, str(split), None):
+            return site, parse_split(split), kind
+    return None
+
+
+def _pair_masks(
+    site: str, split: Split | None, kinds: Mapping[str, Sequence[Path]], folder: Path
+) -> tuple[list[ImageRecord], list[Finding]]:
+    masks: dict[str, list[Path]] = defaultdict(list)
+    for path in (path for kind in _MASK_FOLDERS for path in kinds.get(kind, ())):
+        masks[strip_suffix(path)].append(path)
+    images = [path for kind in _IMAGE_FOLDERS for path in kinds.get(kind, ())]
+    names = set(map(strip_suffix, images))
+    records = [
+        ImageRecord(site=site, id=_join(split, name), image=path, mask=masks[name][-1], split=split)
+        for path in images
+        if (name := strip_suffix(path)) in masks
+    ]
+    for path in kinds.get(_UNLABELLED, ()):
+        id = _join(split, _UNLABELLED, strip_suffix(path))
+        records.append(ImageRecord(site=site, id=id, image=path, split=split))
+    twice = "is one of several masks with this name: keep one of them"
+    problems = [(path, twice) for paths in masks.values() if len(paths) > 1 for path in paths]
+    problems += [(path, "has no mask") for path in images if strip_suffix(path) not in masks]
+    problems += [(masks[name][-1], "is a mask without an image") for name in masks.keys() - names]
+    for kind in kinds.keys() - {*_IMAGE_FOLDERS, *_MASK_FOLDERS, _UNLABELLED}:
+        problems += [(path, "is neither in image nor in mask") for path in kinds[kind]]
+    return records, [make_finding(path, folder, problem) for path, problem in problems]
+
+
+def _join(*parts: str | None) -> str:
+    return "/".join(part for part in parts if part)
+
+
+def _find_empty_sites(folder: Path, filled: set[str]) -> list[Finding]:
+    above = [path for path in folder.iterdir() if path.is_dir() and parse_split(path.name) == path.name]
+    places = [path for root in (folder, *above) for path in root.iterdir() if path.is_dir() and path not in above]
+    empty = {path.name for path in places if not path.name.startswith(".")} - filled
+    return [Finding(file=name, problem="is a site without any image") for name in empty]

@@ -1,28 +1,107 @@
-"""List a user's images by a CSV table with one line per image."""
+"""Read tables: those of a download, and a user's CSV with one line per image."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from feal.data.prepare.base import Finding, relative_name
-from feal.data.prepare.folder_layout import ImageListing, ImageRecord, strip_suffix
-from feal.data.prepare.split import find_straddling
-from feal.data.samples import SPLITS
+from feal.data.prepare.base import Finding, SourceRecord, Split, list_first, make_finding
+from feal.data.prepare.decode import strip_suffix
+from feal.data.prepare.duplicates import find_straddling
 from feal.errors import FealError
 
-_NEEDED, _OPTIONAL = ("site", "image"), ("label", "mask", "patient", "split")
+_NEEDED = ("site", "image")
+_REPAIR_OWN = "save it as CSV in UTF-8 with the names of the columns in its first line"
+_SPLITS: Mapping[str, Split] = {"train": "train", "test": "test"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRecord(SourceRecord):
+    """An image of a user; its class has no number before all of them are known."""
+
+    class_name: str | None = None
+
+
+class ImageListing(NamedTuple):
+    """All images of a user, problems with their arrangement, and remarks."""
+
+    images: Sequence[ImageRecord]
+    findings: Sequence[Finding]
+    remarks: Sequence[str]
+
+
+def read_table(
+    path: Path, *, columns: Sequence[str], repair: str = "download it again from its owners"
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the number and the cells of each line that is not empty; a missing cell is an empty one.
+
+    Columns are separated by commas, semicolons or tabs, their names are in lower case, and cells are stripped.
+
+    Raises:
+        FealError: it cannot be read as text, or lacks one of `columns`; `repair` says what to do.
+    """
+    with _open_table(path, repair=repair) as (header, rows):
+        missing = [column for column in columns if column.lower() not in header]
+        if missing:
+            raise FealError(f"The table {path} has no column {' and '.join(missing)}: {repair}.")
+        for number, cells in enumerate(rows, start=2):
+            if any(cells):
+                yield number, dict.fromkeys(header, "") | dict(zip(header, cells, strict=False))
+
+
+@contextmanager
+def _open_table(path: Path, *, repair: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            delimiter = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            rows = ([cell.strip() for cell in row] for row in csv.reader(file, delimiter=delimiter))
+            yield [name.lower() for name in next(rows, [])], rows
+    except OSError as error:
+        raise FealError(f"The table {path} cannot be read ({error.strerror}): check the path.") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise FealError(f"The table {path} cannot be read ({error}): {repair}.") from None
+
+
+def parse_whole(cell: str) -> int | None:
+    """Parse a whole number, also if it was saved as a decimal fraction; None if it is none.
+
+    >>> parse_whole("3"), parse_whole("3.0"), parse_whole("3.5"), parse_whole("")
+    (3, 3, None, None)
+    """
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return int(value) if value.is_integer() else None
+
+
+def parse_index(cell: str, count: int) -> int | None:
+    """Parse a whole number from 0 to `count` - 1; None if it is none."""
+    number = parse_whole(cell)
+    return number if number is not None and 0 <= number < count else None
+
+
+def parse_split(cell: str) -> Split | None:
+    """Parse the name of a split; None if it is none."""
+    return _SPLITS.get(cell.lower())
 
 
 def find_table(folder: Path) -> Path | None:
     """Find the CSV in a folder that has columns for site and image; None if there is none.
 
     Raises:
-        FealError: there are several.
+        FealError: there are several, or one cannot be read.
     """
-    tables = [path for path in sorted(folder.glob("*.csv")) if set(_NEEDED) <= set(_header(path))]
+    tables = []
+    for path in sorted(folder.glob("*.csv")):
+        with _open_table(path, repair=_REPAIR_OWN) as (header, _):
+            tables += [path] if set(_NEEDED) <= set(header) else []
     if len(tables) > 1:
         raise FealError(f"{folder} holds {len(tables)} tables of images: choose one by --csv.")
     return tables[0] if tables else None
@@ -36,107 +115,58 @@ def list_table(path: Path, folder: Path) -> ImageListing:
     Raises:
         FealError: the table cannot be read, or lacks a column.
     """
-    missing = [name for name in _NEEDED if name not in _header(path)]
-    if missing:
-        raise FealError(
-            f"The table {path} has no column {' and '.join(missing)}: name the columns in its first line."
-        )
     good, findings = [], []
-    for number, line in _read_lines(path):
+    for number, line in read_table(path, columns=_NEEDED, repair=_REPAIR_OWN):
         problem = _find_problem(line)
         if problem:
             findings.append(Finding(file=f"{path.name} line {number}", problem=problem))
         else:
             good.append(_parse_line(line, folder))
-    torn = _find_torn_patients(good)
-    findings += [
-        Finding(
-            file=relative_name(one.image, folder),
-            problem=f"is of patient {one.patient}, who is in both splits",
-        )
-        for one in good
-        if (one.site, one.patient) in torn
-    ]
-    kept = [one for one in good if (one.site, one.patient) not in torn]
+    named = [((one.site, one.group), one.split) for one in good if one.group and one.split]
+    torn = set(find_straddling(*zip(*named, strict=True))) if named else set()
+    kept = []
+    for one in good:
+        if (one.site, one.group) in torn:
+            problem = f"is of patient {one.group}, who is in both splits"
+            findings.append(make_finding(one.image, folder, problem))
+        else:
+            kept.append(one)
     return ImageListing(kept, findings, _remark_shared_patients(kept))
-
-
-def _header(path: Path) -> list[str]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            line = file.readline()
-        names = next(csv.reader([line], delimiter=_delimiter(line)), [])
-    except OSError as error:
-        raise FealError(f"The table {path} cannot be read ({error.strerror}): check the path.") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise FealError(f"The table {path} cannot be read ({error}): save it as CSV in UTF-8.") from None
-    return [name.strip().lower() for name in names]
-
-
-def _delimiter(line: str) -> str:
-    return max(",;\t", key=line.count)
-
-
-def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    columns = _header(path)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=_delimiter(file.readline()))
-        try:
-            for number, cells in enumerate(reader, start=2):
-                if any(cell.strip() for cell in cells):
-                    yield number, dict(zip(columns, (cell.strip() for cell in cells), strict=False))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise FealError(f"The table {path} cannot be read ({error}): save it as CSV in UTF-8.") from None
 
 
 def _find_problem(line: Mapping[str, str]) -> str | None:
     for column in _NEEDED:
-        if not line.get(column):
+        if not line[column]:
             return f"names no {column}"
     if not Path(line["image"]).name:
         return f"names a folder instead of an image ({line['image']})"
     if not all(cell.isprintable() for cell in line.values()):
         return "has a character that cannot be printed"
-    if line.get("split", "") not in ("", *SPLITS):
+    if line.get("split", "") not in ("", *_SPLITS):
         return f"has the split '{line['split']}': use train, test or leave it empty"
     return None
 
 
 def _parse_line(line: Mapping[str, str], folder: Path) -> ImageRecord:
-    known = {column: line.get(column) or None for column in _OPTIONAL}
-    image = Path(line["image"])
+    image, mask, label = Path(line["image"]), line.get("mask"), line.get("label")
     return ImageRecord(
         site=line["site"],
-        id=(image.name if image.is_absolute() else image.with_name(strip_suffix(image)).as_posix()),
+        id=image.name if image.is_absolute() else image.with_name(strip_suffix(image)).as_posix(),
         image=folder / image,
         # Many programs write whole numbers as fractions in a column with empty cells.
-        label=known["label"] and re.sub(r"^(-?\d+)\.0+$", r"\1", known["label"]),
-        mask=folder / known["mask"] if known["mask"] else None,
-        patient=known["patient"],
-        split="train" if known["split"] == "train" else "test" if known["split"] else None,
+        class_name=re.sub(r"^(-?\d+)\.0+$", r"\1", label) if label else None,
+        mask=folder / mask if mask else None,
+        group=line.get("patient") or None,
+        split=parse_split(line.get("split", "")),
     )
 
 
 def _remark_shared_patients(images: Sequence[ImageRecord]) -> list[str]:
     """Remark on patient names at several sites; no finding, since hospitals may both number patients from 1."""
-    sites: dict[str, set[str]] = {}
-    for one in images:
-        if one.patient:
-            sites.setdefault(one.patient, set()).add(one.site)
-    several = sorted(patient for patient, found in sites.items() if len(found) > 1)
-    if not several:
-        return []
-    listed = ", ".join(several[:5]) + (", ..." if len(several) > 5 else "")
-    return [
-        f"Patient names at more than one site: {len(several)} ({listed}); if they are the same patients, "
-        "one may be in the training split of one site and in the test split of another."
-    ]
-
-
-def _find_torn_patients(images: Sequence[ImageRecord]) -> set[tuple[str, str | None]]:
-    torn: set[tuple[str, str | None]] = set()
-    for site in {one.site for one in images}:
-        sided = [one for one in images if one.site == site and one.patient and one.split]
-        both = find_straddling([str(one.patient) for one in sided], [str(one.split) for one in sided])
-        torn |= {(site, patient) for patient in both}
-    return torn
+    named = [one for one in images if one.group]
+    several = find_straddling([one.group for one in named], [one.site for one in named])
+    remark = (
+        f"Patient names at more than one site: {len(several)} ({list_first(several)}); if they are the same "
+        "patients, one may be in the training split of one site and in the test split of another."
+    )
+    return [remark] if several else []

@@ -1,59 +1,54 @@
-"""Prepare a data set from a download: scan, check, decode, compare, split and write."""
+"""Prepare a data set from a download: scan, check, decode in chunks, compare, split and write."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from feal.data.arrays import ArrayWriter
 from feal.data.manifest import MANIFEST_FILE, read_manifest
-from feal.data.prepare.base import (
-    DatasetSource,
-    Finding,
-    ScanResult,
-    SourceRecord,
-    check_records,
-    findings_error,
-    relative_name,
-    sort_findings,
-)
-from feal.data.prepare.chunks import (
-    Chunk,
-    decode_chunks,
-    plan_chunks,
-    record_identity,
-    short_digest,
-    source_identity,
-)
-from feal.data.prepare.duplicates import LISTED, count_repeats, find_leaks
-from feal.data.prepare.plugin_check import scan_source
-from feal.data.prepare.split import (
-    Duplicates,
-    SplitAssignment,
-    StoredSample,
-    assign_splits,
-    find_duplicates,
-    gather_samples,
-)
+from feal.data.prepare import base
+from feal.data.prepare import duplicates as compare
+from feal.data.prepare.base import DatasetSource, Finding, SourceRecord, UnusableFileError
+from feal.data.prepare.duplicates import SplitAssignment, StoredSample
+from feal.data.prepared import NO_LABEL
 from feal.data.verify import verify
 from feal.data.writer import OtherSetError, PreparedWriter, check_target, other_set_error
 from feal.errors import FealError
-from feal.fileio import lock_directory, read_json, write_error, write_json
-from feal.processes import count_cores
+from feal.fileio import lock_directory, read_json, write_error, write_json, write_text
+from feal.plugins import load_file, own_file, source_digest
+from feal.processes import WorkerDiedError, count_cores, run_tasks
 
 Progress = Callable[[str, int, int], None]
 """A callback that receives the current step, how much of it is done, and how much there is."""
 
-_FORMAT = 2
+_SET_FORMAT = 2
 """Raise it when the same decoded images give another split or another set."""
-
-STAMP = "prepared-from.json"
+_CHUNK_FORMAT = 2
+"""Raise it when the same files give other chunks."""
+_STAMP = "prepared-from.json"
 """A file beside the manifest that identifies the files from which the set was made."""
+_CHUNK_BYTES = 8 * 2**20
+_CHUNK_RECORDS = 256
+_LISTED_LEAKS = 100
+_PARALLEL_SECONDS = 15.0
+"""Estimated decoding time from which starting worker processes, which import much, pays off."""
+_DIGEST_NAMES = {"ImageFolder": "OwnPictures"}
+"""Former names of classes, so that digests of sets prepared before stay valid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +70,7 @@ def prepare_dataset(
     size: int | None = None,
     processes: int | None = None,
     skip_bad: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = lambda *_: None,
 ) -> PreparationResult:
     """Check a download and write it as a prepared data set; the bytes do not depend on the number of processes.
 
@@ -86,16 +81,12 @@ def prepare_dataset(
         FealError: the folder does not hold this data set, `to` holds something else or cannot be written, or a
             process died.
     """
-    folder, to, size = folder.resolve(), to.resolve(), size or dataset.size
+    folder, to = folder.resolve(), to.resolve()
     if not folder.is_dir():
         raise FealError(f"There is no folder {folder}: name the one that holds the download.")
     if to.is_relative_to(folder):
         raise FealError(f"{to} is inside the download {folder}: choose a folder outside of it by --to.")
-    scan = scan_source(dataset, folder)
-    # Sorted by site and id, so that the order of a folder or a table does not matter.
-    ordered = sorted(scan.records, key=lambda record: (record.site, record.id, str(record.image)))
-    records, findings = check_records(ordered, folder, known=scan.findings)
-    job = _Job(dataset, folder, to, size, scan, records, [*scan.findings, *findings], progress or _ignore_progress)
+    job = _Job(dataset, folder, to, size or dataset.size, progress)
     known = job.find_prepared_source(skip_bad=skip_bad)
     if known is not None:
         return PreparationResult(root=to, fresh=False, source=known)
@@ -103,148 +94,289 @@ def prepare_dataset(
         return job.run(work, processes=processes or count_cores(), skip_bad=skip_bad)
 
 
-@dataclass(frozen=True)
 class _Job:
-    dataset: DatasetSource
-    folder: Path
-    to: Path
-    size: int
-    scan: ScanResult
-    records: Sequence[SourceRecord]
-    findings: Sequence[Finding]
-    progress: Progress
-    inputs: str = field(init=False)
-    """The digest of the files' names and sizes and of the scan's findings; stored in the manifest."""
-    stamp: str = field(init=False)
-    """The same with absolute paths and modification times, which are valid on this machine only."""
+    """The preparation of one download, which is scanned at once."""
 
-    def __post_init__(self) -> None:
+    def __init__(self, dataset: DatasetSource, folder: Path, to: Path, size: int, progress: Progress) -> None:
+        self.dataset, self.folder, self.to, self.size, self.progress = dataset, folder, to, size, progress
+        self.scan = base.scan_source(dataset, folder)
+        # Sorted by site and id, so that the order of a folder or a table does not matter.
+        ordered = sorted(self.scan.records, key=lambda record: (record.site, record.id, str(record.image)))
+        self.records, findings = base.check_records(ordered, folder, known=self.scan.findings)
+        self.findings = base.sort_findings([*self.scan.findings, *findings])
         # Computed before decoding: a file that changes meanwhile is not the one that was prepared.
-        object.__setattr__(self, "inputs", self._inputs(times=False))
-        object.__setattr__(self, "stamp", self._inputs(times=True))
+        self.inputs = self._identify_inputs(times=False)
+        """The digest of the files' names and sizes and of the scan's findings; stored in the manifest."""
+        self.stamp = self._identify_inputs(times=True)
+        """The same with absolute paths and modification times, which are valid on this machine only."""
+        self.facts: dict[str, Any] = {
+            "name": dataset.name,
+            "task": dataset.task,
+            "classes": tuple(dataset.classes),
+            "channels": dataset.channels,
+            "height": size,
+            "width": size,
+            "dtype": dataset.dtype,
+            "regions": dict(dataset.regions),
+            "fitting": dataset.fitting,
+        }
+
+    def _identify_inputs(self, *, times: bool) -> str:
+        files = [[*_identify_record(record, times=times), record.group, record.split] for record in self.records]
+        notes = [list(map(asdict, self.findings)), sorted(self.scan.absent), list(self.scan.remarks)]
+        return _digest([_SET_FORMAT, _identify_source(self.dataset), self.size, files, notes])
 
     def find_prepared_source(self, *, skip_bad: bool) -> dict[str, Any] | None:
         """Return the `source` of the set at `to` if it was made from exactly these files."""
-        check_target(self.to, **self._facts())
+        check_target(self.to, **self.facts)
         if not (self.to / MANIFEST_FILE).is_file():
             return None
         content = dict(read_manifest(self.to)[0].source)
         if content.get("inputs") != self.inputs:
             raise other_set_error(self.to)
         verify(self.to)
-        if not (self.to / STAMP).is_file() or read_json(self.to / STAMP) != {"inputs": self.stamp}:
+        if not (self.to / _STAMP).is_file() or read_json(self.to / _STAMP) != {"inputs": self.stamp}:
             return None
         if content["left_out"] and not skip_bad:
-            raise findings_error(self.folder, [Finding(**one) for one in content["left_out"]])
+            raise base.findings_error(self.folder, [Finding(**one) for one in content["left_out"]])
         return content
 
     def run(self, work: Path, *, processes: int, skip_bad: bool) -> PreparationResult:
         """Prepare the set; decoded samples are stored in `work`."""
-        parts = plan_chunks(self.dataset, self.records, size=self.size, work=work)
-        _sweep(self.to, work, parts)
-        self._decode(parts, processes)
-        samples, found = gather_samples(parts, self.folder)
-        left_out = sort_findings([*self.findings, *found])
+        chunks = self._plan_chunks(work)
+        _sweep(self.to, work, chunks)
+        self._decode(chunks, processes)
+        samples, found = self._gather_samples(chunks)
+        left_out = base.sort_findings([*self.findings, *found])
         if left_out and not skip_bad:
-            raise findings_error(self.folder, left_out, kept=work if _has_samples(work) else None)
+            raise base.findings_error(self.folder, left_out, kept=work if _has_samples(work) else None)
         if not samples:
             raise FealError(f"No file in {self.folder} can be used for {self.dataset.name}: check the folder.")
         self.progress("comparing", 0, 1)
-        duplicates = find_duplicates(samples, parts, self.dataset, size=self.size)
-        assignment = assign_splits(samples, duplicates)
-        source = self._source(samples, assignment, duplicates, left_out)
-        self._write(parts, samples, assignment, source)
-        write_json(self.to / STAMP, {"inputs": self.stamp})
-        shutil.rmtree(work, ignore_errors=True)
-        return PreparationResult(root=self.to, fresh=True, source=source)
-
-    def _inputs(self, *, times: bool) -> str:
-        files = [[*record_identity(record, times=times), record.group, record.split] for record in self.records]
-        findings = [asdict(finding) for finding in sort_findings(self.findings)]
-        notes = [findings, sorted(self.scan.absent), list(self.scan.remarks)]
-        return short_digest([_FORMAT, source_identity(self.dataset), self.size, files, notes])
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "name": self.dataset.name,
-            "task": self.dataset.task,
-            "classes": tuple(self.dataset.classes),
-            "channels": self.dataset.channels,
-            "height": self.size,
-            "width": self.size,
-            "dtype": self.dataset.dtype,
-            "regions": dict(self.dataset.regions),
-            "fitting": self.dataset.fitting,
-        }
-
-    def _decode(self, parts: Sequence[Chunk], processes: int) -> None:
-        done = 0
-        self.progress("decoding", done, len(self.records))
-        for part in decode_chunks(self.dataset, parts, size=self.size, folder=self.folder, processes=processes):
-            done += len(part.records)
-            self.progress("decoding", done, len(self.records))
-
-    def _source(
-        self,
-        samples: Sequence[StoredSample],
-        assignment: SplitAssignment,
-        duplicates: Duplicates,
-        left_out: Sequence[Finding],
-    ) -> dict[str, Any]:
-        sites = [sample.record.site for sample in samples]
-        ids = [sample.entry.id for sample in samples]
-        leaks = find_leaks(
-            ids=ids, sites=sites, splits=assignment.splits, same=duplicates.same, near=duplicates.near
-        )
-        return {
+        same, near = compare.find_duplicates(samples)
+        assignment = compare.assign_splits(samples, same=same, near=near)
+        sites, ids = [sample.record.site for sample in samples], [sample.id for sample in samples]
+        leaks = compare.find_leaks(ids=ids, sites=sites, splits=assignment.splits, same=same, near=near)
+        source = {
             "download": self.dataset.name,
             "version": self.dataset.version,
             "inputs": self.inputs,
             "absent": sorted(self.scan.absent),
             "remarks": [*self.scan.remarks, *assignment.remarks],
-            "left_out": [asdict(finding) for finding in left_out],
+            "left_out": list(map(asdict, left_out)),
             "split": assignment.origins,
-            "repeats": dict(count_repeats(sites, duplicates.same)),
-            "leaks": [leak.entry() for leak in leaks[:LISTED]],
+            "repeats": compare.count_repeats(sites, same),
+            "leaks": leaks[:_LISTED_LEAKS],
             "leaks_found": len(leaks),
         }
+        self._write(chunks, samples, assignment, source)
+        write_json(self.to / _STAMP, {"inputs": self.stamp})
+        shutil.rmtree(work, ignore_errors=True)
+        return PreparationResult(root=self.to, fresh=True, source=source)
+
+    def _plan_chunks(self, work: Path) -> list[_Chunk]:
+        """Divide the records into chunks of a few megabytes, named by everything that affects their result."""
+        row = self.dataset.channels * self.size**2 * np.dtype(self.dataset.dtype).itemsize
+        step = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // row))
+        source = _identify_source(self.dataset)
+        chunks = []
+        for start in range(0, len(self.records), step):
+            records = self.records[start : start + step]
+            files = [_identify_record(record, times=True) for record in records]
+            key = _digest([_CHUNK_FORMAT, source, self.size, files])
+            chunks.append(_Chunk(records, work / f"{start // step:06}-{key}"))
+        return chunks
+
+    def _decode(self, chunks: Sequence[_Chunk], processes: int) -> None:
+        decode = partial(_decode_chunk, self.dataset, size=self.size, folder=self.folder)
+        todo = [chunk for chunk in chunks if not chunk.index.is_file()]
+        done, total = len(self.records) - sum(len(chunk.records) for chunk in todo), len(self.records)
+        self.progress("decoding", done, total)
+        for chunk in _decode_each(todo, decode, processes=processes, plugin=own_file(type(self.dataset))):
+            done += len(chunk.records)
+            self.progress("decoding", done, total)
+
+    def _gather_samples(self, chunks: Sequence[_Chunk]) -> tuple[list[StoredSample], list[Finding]]:
+        """Return the usable samples of decoded chunks, and all findings about the others."""
+        samples: list[StoredSample] = []
+        findings: list[Finding] = []
+        for number, chunk in enumerate(chunks):
+            # Copied, since a mapped file stays open.
+            content, thumbnails = read_json(chunk.index), chunk.array("thumbnails").copy()
+            findings += [Finding(**one) for one in content["findings"]]
+            for row, entry in enumerate(content["entries"]):
+                entry["record"] = chunk.records[entry["record"]]
+                samples.append(StoredSample(**entry, thumbnail=thumbnails[row], chunk=number, row=row))
+        counts = Counter((sample.record.site, sample.id) for sample in samples)
+        good = []
+        for sample in samples:
+            if counts[sample.record.site, sample.id] > 1:
+                problem = f"gives the id '{sample.id}', which another sample of its site has too"
+            elif sample.record.split == "test" and not sample.labelled:
+                problem = "is in the test split and has no label or mask"
+            else:
+                good.append(sample)
+                continue
+            findings.append(base.make_finding(sample.record.image, self.folder, problem))
+        trained = {sample.record.site for sample in good if sample.record.split != "test"}
+        for site in {record.site for record in self.records} - trained:
+            findings.append(Finding(file=site, problem="is a site without any usable training sample"))
+        return [sample for sample in good if sample.record.site in trained], findings
 
     def _write(
         self,
-        parts: Sequence[Chunk],
+        chunks: Sequence[_Chunk],
         samples: Sequence[StoredSample],
         assignment: SplitAssignment,
         source: dict[str, Any],
     ) -> None:
-        is_partly_labelled = not all(sample.entry.labelled for sample in samples)
-        with PreparedWriter(self.to, **self._facts(), source=source) as writer:
+        is_partly_labelled = not all(sample.labelled for sample in samples)
+        places = [(sample.chunk, sample.record.site) for sample in samples]
+        with PreparedWriter(self.to, **self.facts, source=source) as writer:
             sites = {site: writer.site(site) for site in assignment.origins}
-            for done, (part, site, numbers) in enumerate(_group_by_chunk(samples)):
-                self.progress("writing", done, len(parts))
+            for done, (place, group) in enumerate(groupby(range(len(samples)), key=places.__getitem__)):
+                self.progress("writing", done, len(chunks))
+                numbers = list(group)
                 members = [samples[number] for number in numbers]
-                rows = [member.row for member in members]
                 splits = [assignment.splits[number] for number in numbers]
-                labelled = [member.entry.labelled for member in members]
-                sites[site].append(
-                    ids=[member.entry.id for member in members],
+                chunk, rows = chunks[place[0]], [member.row for member in members]
+                sites[place[1]].append(
+                    ids=[member.id for member in members],
                     patients=[assignment.patients[number] for number in numbers],
                     splits=splits,
                     initial=[
-                        is_partly_labelled and known and side == "train"
-                        for known, side in zip(labelled, splits, strict=True)
+                        is_partly_labelled and member.labelled and split == "train"
+                        for member, split in zip(members, splits, strict=True)
                     ],
-                    sources=[relative_name(member.record.image, self.folder) for member in members],
-                    labelled=labelled,
-                    images=parts[part].array("images", self.dataset, size=self.size)[rows],
-                    labels=parts[part].array("labels", self.dataset, size=self.size)[rows],
+                    sources=[base.relative_name(member.record.image, self.folder) for member in members],
+                    labelled=[member.labelled for member in members],
+                    images=chunk.array("images")[rows],
+                    labels=chunk.array("labels")[rows],
                 )
 
 
-def _group_by_chunk(samples: Sequence[StoredSample]) -> Iterator[tuple[int, str, list[int]]]:
-    """Yield runs of sample numbers that share a chunk and a site, in order."""
-    places = [(sample.chunk, sample.record.site) for sample in samples]
-    for (part, site), numbers in groupby(range(len(samples)), key=places.__getitem__):
-        yield part, site, list(numbers)
+@dataclass(frozen=True)
+class _Chunk:
+    """A few records, and where their decoded samples are stored."""
+
+    records: Sequence[SourceRecord]
+    place: Path
+
+    @property
+    def index(self) -> Path:
+        """The index file, which is written last: it exists if the chunk is decoded."""
+        return self.place.with_suffix(".json")
+
+    def path(self, name: str) -> Path:
+        return self.place.with_suffix(f".{name}.npy")
+
+    def array(self, name: str) -> NDArray[Any]:
+        return np.asarray(np.load(self.path(name), mmap_mode="r"))
+
+
+def _decode_each(
+    chunks: Sequence[_Chunk], decode: Callable[[_Chunk], None], *, processes: int, plugin: Path | None
+) -> Iterator[_Chunk]:
+    """Decode chunks, and yield each as it ends; its pixels stay on disk and are never sent between processes.
+
+    Worker processes are used if they pay off, judged by the time that the first chunk takes in this process.
+    """
+    start = time.perf_counter()
+    for chunk in chunks[:1]:
+        decode(chunk)
+        yield chunk
+    rest = chunks[1:]
+    if processes <= 1 or (time.perf_counter() - start) * len(rest) < _PARALLEL_SECONDS:
+        for chunk in rest:
+            decode(chunk)
+            yield chunk
+        return
+    initialize = None if plugin is None else partial(load_file, plugin, kind="data set")
+    with closing(run_tasks(rest, decode, processes=processes, initialize=initialize)) as results:
+        for chunk, error in results:
+            if isinstance(error, WorkerDiedError):
+                raise FealError(
+                    "A process that decodes images died, possibly because memory ran out: repeat the command "
+                    "with fewer --processes; what is decoded already is kept."
+                ) from error
+            if error is not None:
+                raise error
+            yield chunk
+
+
+def _decode_chunk(dataset: DatasetSource, chunk: _Chunk, *, size: int, folder: Path) -> None:
+    """Decode a chunk to disk, one record at a time; an unusable record becomes a finding."""
+    entries: list[dict[str, Any]] = []
+    findings: list[Finding] = []
+    is_class = dataset.task == "classification"
+    with _writing(chunk), ExitStack() as files:
+
+        def create(name: str, row: tuple[int, ...], dtype: str) -> ArrayWriter:
+            return files.enter_context(ArrayWriter(chunk.path(name), row=row, dtype=dtype))
+
+        images = create("images", (dataset.channels, size, size), dataset.dtype)
+        labels = create("labels", () if is_class else (size, size), "int16" if is_class else "uint8")
+        thumbnails = create("thumbnails", (compare.THUMBNAIL, compare.THUMBNAIL), "uint8")
+        for number, record in enumerate(chunk.records):
+            try:
+                samples = base.read_record(dataset, record, size=size)
+            except UnusableFileError as error:
+                findings.append(base.make_finding(error.file or record.image, folder, str(error)))
+                continue
+            for sample in samples:
+                image = np.ascontiguousarray(sample.image)
+                hashed, thumbnail = compare.fingerprint_image(image)
+                label: NDArray[Any] = np.asarray(NO_LABEL[dataset.task] if sample.label is None else sample.label)
+                images.append(image[None])
+                labels.append(np.broadcast_to(label, labels.row)[None])
+                thumbnails.append(thumbnail[None])
+                entries.append(
+                    {
+                        "record": number,
+                        "id": sample.id,
+                        "labelled": sample.label is not None,
+                        "digest": hashlib.blake2b(image.data, digest_size=16).hexdigest(),
+                        "hash": hashed,
+                    }
+                )
+    write_text(chunk.index, json.dumps({"entries": entries, "findings": list(map(asdict, findings))}))
+
+
+@contextmanager
+def _writing(chunk: _Chunk) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        for path in chunk.place.parent.glob(f"{chunk.place.name}.*.npy"):
+            path.unlink(missing_ok=True)  # free the space of an incomplete chunk on a full disk
+        raise write_error(chunk.place, error) from error
+
+
+def _identify_source(dataset: DatasetSource) -> list[object]:
+    """Return what of a source affects its samples: version, options, and its code if it is a user's file."""
+    kind = type(dataset)
+    name = _DIGEST_NAMES.get(kind.__qualname__, kind.__qualname__)
+    options = repr(sorted(vars(dataset).items()))
+    return [dataset.name, dataset.version, name, source_digest(kind) or "", options]
+
+
+def _identify_record(record: SourceRecord, *, times: bool) -> list[object]:
+    """Return what of a record affects its samples; `times` detects edited files of the same size."""
+    files: list[list[object]] = []
+    for path in (record.image, record.mask):
+        if path is None:
+            continue
+        try:
+            stat = path.stat()
+        except OSError:
+            files.append([path.name, None])
+        else:
+            files.append([str(path), stat.st_size, stat.st_mtime_ns] if times else [path.name, stat.st_size])
+    return [record.site, record.id, None if record.label is None else int(record.label), files]
+
+
+def _digest(content: object) -> str:
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=12).hexdigest()
 
 
 @contextmanager
@@ -270,17 +402,13 @@ def _has_samples(work: Path) -> bool:
     return any(work.glob("[0-9]*.json"))
 
 
-def _sweep(to: Path, work: Path, parts: Sequence[Chunk]) -> None:
+def _sweep(to: Path, work: Path, chunks: Sequence[_Chunk]) -> None:
     """Remove incomplete sets of killed runs, and chunks of files that have changed since."""
-    partial = re.compile(re.escape(f".{to.name}.") + r"[0-9a-f]{32}\.partial")
+    partial_set = re.compile(re.escape(f".{to.name}.") + r"[0-9a-f]{32}\.partial")
     for path in to.parent.iterdir():
-        if partial.fullmatch(path.name):
+        if partial_set.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
-    wanted = {part.place.name for part in parts}
+    wanted = {chunk.place.name for chunk in chunks}
     for path in work.glob("[0-9]*"):
         if path.name.split(".")[0] not in wanted:
             path.unlink()
-
-
-def _ignore_progress(step: str, done: int, total: int) -> None:
-    pass

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from feal.data.prepare.base import Finding, SourceRecord, UnusableFileError
-from feal.data.prepare.datasets.camelyon import SITES, FedCamelyon
+from feal.data.prepare.datasets.camelyon import FedCamelyon
 from feal.errors import FealError
 from tests.data.prepare.datasets import fakes
 
+SITES = [f"centre-{number}" for number in range(5)]
 FIRST = "patch_patient_000_node_0_x_3328_y_21792"
 
 

@@ -7,118 +7,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from feal.data.prepare.base import DATASET_SOURCES, DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord
-from feal.data.prepare.datasets.layout import (
-    TableRow,
-    channels_first,
-    find_entry,
-    find_home,
-    index_by_stem,
-    list_images,
-    match_files,
-    parse_split,
-    parse_whole,
-    read_rows,
-    relative_path,
+from feal.data.prepare.base import (
+    DATASET_SOURCES,
+    DatasetSource,
+    DecodedSample,
+    Finding,
+    ScanResult,
+    SourceRecord,
+    relative_name,
 )
-from feal.data.prepare.decode import decode_image, to_rgb
+from feal.data.prepare.datasets.layout import find_entry, find_home, index_by_stem, list_files, match_files
+from feal.data.prepare.decode import decode_image, fit_sample, to_rgb
+from feal.data.prepare.image_table import parse_index, parse_split, parse_whole, read_table
 from feal.data.resize import Fitting
 from feal.errors import FealError
 
-CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
-SITES = ("bcn", "vidir-molemax", "vidir-modern", "rosendahl", "msk", "vienna-dias")
-"""The sites in the order of FLamby's centres 0 to 5."""
-SPLIT = ("train_test_split", "train_test_split.csv", "train_test_split.tsv", "train_test_split.txt")
-GROUND_TRUTH = "ISIC_2019_Training_GroundTruth.csv"
-METADATA = "ISIC_2019_Training_Metadata.csv"
-HAM10000 = ("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab")
-
-
-def read_split_table(table: Path, place: Path, *, at: str) -> Iterator[TableRow | Finding]:
-    """Read the images of FLamby's split; lesions come from other tables if present."""
-    lesions = {**_read_ham10000_lesions(place), **read_isic_lesions(place)}
-    for line in read_rows(table, columns=("image", "target", "center", "fold")):
-        name, file = line["image"], f"{at}/{line['image']}.jpg"
-        centre, label, split = (
-            parse_whole(line["center"]),
-            parse_whole(line["target"]),
-            parse_split(line["fold"]),
-        )
-        if label is None or not 0 <= label < len(CLASSES):
-            problem = f"has the target '{line['target']}' outside 0 to {len(CLASSES) - 1}"
-        elif parse_whole(line.get(CLASSES[label], "1")) != 1:
-            problem = f"has the target {label}, but no 1 in the column {CLASSES[label]}"
-        elif centre is None or not 0 <= centre < len(SITES):
-            problem = f"is of the centre '{line['center']}' outside 0 to {len(SITES) - 1}"
-        elif split is None:
-            problem = f"is in the split '{line['fold']}', neither train nor test"
-        else:
-            group = lesions.get(name) or None
-            yield TableRow(site=SITES[centre], id=name, file=file, label=label, group=group, split=split)
-            continue
-        yield Finding(file=file, problem=f"{problem} (in {table.name})")
-
-
-def read_isic_tables(truth: Path, place: Path, *, at: str) -> Iterator[TableRow | Finding]:
-    """Read the images that ISIC's own tables list with a lesion; centres are derived as in FLamby."""
-    lesions, sources = read_isic_lesions(place), _read_ham10000_sources(place)
-    if not lesions:
-        raise FealError(f"{place} has no {METADATA} that names lesions: put it there, or a train_test_split.")
-    for line in read_rows(truth, columns=("image", *CLASSES)):
-        name, file = line["image"], f"{at}/{line['image']}.jpg"
-        if name not in lesions:
-            yield Finding(file=file, problem=f"has no line in {METADATA}")
-        elif lesions[name]:
-            yield _parse_ground_truth(line, file, lesions[name], sources)
-
-
-def read_isic_lesions(place: Path) -> dict[str, str]:
-    """Return the lesion of each image in ISIC's metadata, empty if it names none; nothing without the table."""
-    table = find_entry(place, METADATA)
-    columns = ("image", "lesion_id")
-    return (
-        {} if table is None else {line["image"]: line["lesion_id"] for line in read_rows(table, columns=columns)}
-    )
-
-
-def _parse_ground_truth(
-    line: Mapping[str, str], file: str, lesion: str, sources: Mapping[str, str]
-) -> TableRow | Finding:
-    marked = [name for name in (*CLASSES, "UNK") if parse_whole(line.get(name, "0")) == 1]
-    if len(marked) != 1 or marked[0] not in CLASSES:
-        named_classes = " and ".join(marked) or "none"
-        return Finding(file=file, problem=f"needs exactly one class, but {GROUND_TRUTH} marks {named_classes}")
-    of_ham10000 = lesion.startswith("HAM_")
-    source = sources.get(line["image"], "").replace("_", "-") if of_ham10000 else lesion[:3].lower()
-    if source not in SITES:
-        return Finding(file=file, problem=f"is of the lesion {lesion}, whose centre is unknown")
-    label = CLASSES.index(marked[0])
-    return TableRow(site=source, id=line["image"], file=file, label=label, group=lesion, split=None)
-
-
-def _read_ham10000_lesions(place: Path) -> dict[str, str]:
-    table = find_entry(place, *HAM10000)
-    columns = ("image_id", "lesion_id")
-    return (
-        {}
-        if table is None
-        else {line["image_id"]: line["lesion_id"] for line in read_rows(table, columns=columns)}
-    )
-
-
-def _read_ham10000_sources(place: Path) -> dict[str, str]:
-    table = find_entry(place, *HAM10000)
-    if table is None:
-        raise FealError(
-            f"{place} has no HAM10000_metadata, whose column 'dataset' names the centres of HAM10000: "
-            "put it there (FLamby has it in flamby/datasets/fed_isic2019)."
-        )
-    return {line["image_id"]: line["dataset"] for line in read_rows(table, columns=("image_id", "dataset"))}
-
-
 RAW = "ISIC_2019_Training_Input"
 PREPROCESSED = "ISIC_2019_Training_Input_preprocessed"
-DOWNSAMPLED = "_downsampled"
+
+_CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
+_SITES = ("bcn", "vidir-molemax", "vidir-modern", "rosendahl", "msk", "vienna-dias")
+"""The sites in the order of FLamby's centres 0 to 5."""
+_SPLIT = ("train_test_split", "train_test_split.csv", "train_test_split.tsv", "train_test_split.txt")
+_GROUND_TRUTH = "ISIC_2019_Training_GroundTruth.csv"
+_METADATA = "ISIC_2019_Training_Metadata.csv"
+_HAM10000 = ("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab")
+_SHOULD_HOLD = (
+    f"{RAW} with {_GROUND_TRUTH}, {_METADATA} and HAM10000_metadata, "
+    f"or FLamby's {PREPROCESSED} with its train_test_split"
+)
 
 
 @DATASET_SOURCES.register("fed-isic", summary="classification: eight kinds of skin lesion at up to six centres")
@@ -127,52 +44,35 @@ class FedIsic(DatasetSource):
 
     name = "fed-isic"
     task = "classification"
-    classes = CLASSES
+    classes = _CLASSES
     size = 224
     fitting: ClassVar[Fitting] = Fitting(shape="centre", colour="constant")
 
     def scan(self, folder: Path) -> ScanResult:
-        should_hold = (
-            f"{RAW} with {GROUND_TRUTH}, {METADATA} and HAM10000_metadata, "
-            f"or FLamby's {PREPROCESSED} with its train_test_split"
-        )
-        place = find_home(folder, [PREPROCESSED, RAW], should_hold=should_hold)
-        images, split = find_entry(place, PREPROCESSED, RAW), find_entry(place, *SPLIT)
-        table = split or find_entry(place, GROUND_TRUTH)
+        """Match the images with FLamby's split, or with the tables of ISIC if it is not there."""
+        home = find_home(folder, [PREPROCESSED, RAW], should_hold=_SHOULD_HOLD)
+        images, split = find_entry(home, PREPROCESSED, RAW), find_entry(home, *_SPLIT)
+        table = split or find_entry(home, _GROUND_TRUTH)
         if images is None or table is None:
-            raise FealError(f"{place} should hold {should_hold}, but has no table of classes: put it there.")
-        found, repeated = index_by_stem(list_images(images), folder)
-        at, files = relative_path(images, folder), _add_short_names(found)
-        scan = (_scan_isic if split is None else _scan_flamby)(table, place, files, at=at)
-        chosen = [] if find_entry(place, RAW) in (None, images) else [f"{PREPROCESSED} is read, and {RAW} is not."]
+            raise FealError(f"{home} should hold {_SHOULD_HOLD}, but has no table of classes: put it there.")
+        found, repeated = index_by_stem(list_files(images), folder)
+        # Some tables omit the suffix of the images of MSK.
+        files = {stem.removesuffix("_downsampled"): path for stem, path in found.items()} | found
+        at = Path(relative_name(images, folder))
+        scan = (_scan_isic if split is None else _scan_flamby)(table, home, files, at)
+        chosen = [] if find_entry(home, RAW) in (None, images) else [f"{PREPROCESSED} is read, and {RAW} is not."]
         return replace(scan, findings=[*repeated, *scan.findings], remarks=[*chosen, *scan.remarks])
 
     def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
-        done = record.image.parent.name.lower() == PREPROCESSED.lower()
-        fitting = Fitting(shape=self.fitting.shape) if done else self.fitting
-        square = fitting.fit_image(to_rgb(decode_image(record.image)), size, size)
-        return [DecodedSample(id=record.id, image=channels_first(square), label=record.label)]
+        """Decode and crop an image; FLamby's are preprocessed already."""
+        is_done = record.image.parent.name.lower() == PREPROCESSED.lower()
+        fitting = Fitting(shape=self.fitting.shape) if is_done else self.fitting
+        pixels = to_rgb(decode_image(record.image))
+        return [fit_sample(record.id, pixels, record.label, fitting=fitting, size=size)]
 
 
-def _add_short_names(found: dict[str, Path]) -> dict[str, Path]:
-    """Add the images of MSK without their suffix `_downsampled`, which some tables omit."""
-    return {stem.removesuffix(DOWNSAMPLED): path for stem, path in found.items()} | found
-
-
-def _scan_isic(truth: Path, place: Path, files: dict[str, Path], *, at: str) -> ScanResult:
-    scan = match_files(read_isic_tables(truth, place, at=at), files, sites=SITES, table=GROUND_TRUTH)
-    without_lesion = {name for name, lesion in read_isic_lesions(place).items() if not lesion}
-    known = {files[name] for line in read_rows(truth, columns=("image",)) if (name := line["image"]) in files}
-    strangers = [
-        Finding(file=f"{at}/{path.name}", problem=f"has no line in {GROUND_TRUTH}")
-        for path in sorted(set(files.values()) - known)
-    ]
-    remarks = [f"Images without a lesion_id, left out as FLamby does: {len(without_lesion)}."]
-    return replace(scan, findings=[*scan.findings, *strangers], remarks=remarks if without_lesion else ())
-
-
-def _scan_flamby(table: Path, place: Path, files: dict[str, Path], *, at: str) -> ScanResult:
-    scan = match_files(read_split_table(table, place, at=at), files, sites=SITES, table=table.name)
+def _scan_flamby(table: Path, home: Path, files: Mapping[str, Path], at: Path) -> ScanResult:
+    scan = match_files(_read_split(table, home, at), files, sites=_SITES, table=table.name)
     remarks = []
     left_out = len(set(files.values()) - {record.image for record in scan.records})
     if left_out:
@@ -181,3 +81,76 @@ def _scan_flamby(table: Path, place: Path, files: dict[str, Path], *, at: str) -
     if ungrouped:
         remarks.append(f"Images of no known lesion, since no table here names it: {ungrouped}.")
     return replace(scan, remarks=remarks)
+
+
+def _read_split(table: Path, home: Path, at: Path) -> Iterator[SourceRecord | Finding]:
+    """Read the images of FLamby's split; lesions come from other tables if present."""
+    ham10000 = _read_column(find_entry(home, *_HAM10000), "image_id", "lesion_id")
+    lesions = ham10000 | _read_column(find_entry(home, _METADATA), "image", "lesion_id")
+    for _, line in read_table(table, columns=("image", "target", "center", "fold")):
+        name, image = line["image"], at / f"{line['image']}.jpg"
+        label, centre = parse_index(line["target"], len(_CLASSES)), parse_index(line["center"], len(_SITES))
+        split = parse_split(line["fold"])
+        if label is None:
+            problem = f"has the target '{line['target']}' outside 0 to {len(_CLASSES) - 1}"
+        elif parse_whole(line.get(_CLASSES[label].lower(), "1")) != 1:
+            problem = f"has the target {label}, but no 1 in the column {_CLASSES[label]}"
+        elif centre is None:
+            problem = f"is of the centre '{line['center']}' outside 0 to {len(_SITES) - 1}"
+        elif split is None:
+            problem = f"is in the split '{line['fold']}', neither train nor test"
+        else:
+            group = lesions.get(name) or None
+            yield SourceRecord(site=_SITES[centre], id=name, image=image, label=label, group=group, split=split)
+            continue
+        yield Finding(file=image.as_posix(), problem=f"{problem} (in {table.name})")
+
+
+def _scan_isic(truth: Path, home: Path, files: Mapping[str, Path], at: Path) -> ScanResult:
+    ham10000 = find_entry(home, *_HAM10000)
+    if ham10000 is None:
+        raise FealError(
+            f"{home} has no HAM10000_metadata, whose column 'dataset' names the centres of HAM10000: "
+            "put it there (FLamby has it in flamby/datasets/fed_isic2019)."
+        )
+    sources = _read_column(ham10000, "image_id", "dataset")
+    lesions = _read_column(find_entry(home, _METADATA), "image", "lesion_id")
+    if not lesions:
+        raise FealError(f"{home} has no {_METADATA} that names lesions: put it there, or a train_test_split.")
+    lines = [line for _, line in read_table(truth, columns=("image", *_CLASSES))]
+    # Images without a lesion are left out.
+    rows = [_parse_truth(line, lesions, sources, at) for line in lines if lesions.get(line["image"]) != ""]
+    scan = match_files(rows, files, sites=_SITES, table=_GROUND_TRUTH)
+    known = {files[line["image"]] for line in lines if line["image"] in files}
+    strangers = [
+        Finding(file=f"{at.as_posix()}/{path.name}", problem=f"has no line in {_GROUND_TRUTH}")
+        for path in sorted(set(files.values()) - known)
+    ]
+    without = sum(not lesion for lesion in lesions.values())
+    remarks = [f"Images without a lesion_id, left out as FLamby does: {without}."] if without else []
+    return replace(scan, findings=[*scan.findings, *strangers], remarks=remarks)
+
+
+def _parse_truth(
+    line: Mapping[str, str], lesions: Mapping[str, str], sources: Mapping[str, str], at: Path
+) -> SourceRecord | Finding:
+    """Parse a row of ISIC's ground truth; the centre is derived from the lesion as in FLamby."""
+    name, image = line["image"], at / f"{line['image']}.jpg"
+    lesion = lesions.get(name)
+    if lesion is None:
+        return Finding(file=image.as_posix(), problem=f"has no line in {_METADATA}")
+    marked = [kind for kind in (*_CLASSES, "UNK") if parse_whole(line.get(kind.lower(), "0")) == 1]
+    if len(marked) != 1 or marked[0] not in _CLASSES:
+        problem = f"needs exactly one class, but {_GROUND_TRUTH} marks {' and '.join(marked) or 'none'}"
+        return Finding(file=image.as_posix(), problem=problem)
+    site = sources.get(name, "").replace("_", "-") if lesion.startswith("HAM_") else lesion[:3].lower()
+    if site not in _SITES:
+        return Finding(file=image.as_posix(), problem=f"is of the lesion {lesion}, whose centre is unknown")
+    return SourceRecord(site=site, id=name, image=image, label=_CLASSES.index(marked[0]), group=lesion)
+
+
+def _read_column(table: Path | None, key: str, column: str) -> dict[str, str]:
+    """Read one column of a table, by the name of the image; nothing without the table."""
+    if table is None:
+        return {}
+    return {line[key]: line[column] for _, line in read_table(table, columns=(key, column))}

@@ -2,18 +2,95 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.prepare.base import Finding, ScanResult, SourceRecord, Split, UnusableFileError
-from feal.data.prepare.decode import IMAGE_SUFFIXES, check_same_size, decode_image, decode_mask
+from feal.data.prepare.base import (
+    DatasetSource,
+    DecodedSample,
+    Finding,
+    ScanResult,
+    SourceRecord,
+    Split,
+    make_finding,
+    relative_name,
+)
+from feal.data.prepare.decode import (
+    IMAGE_SUFFIXES,
+    decode_pair,
+    fit_sample,
+    map_values,
+    strip_suffix,
+    to_eight_bits,
+    to_grey,
+    to_rgb,
+)
+from feal.data.resize import Fitting
 from feal.errors import FealError
+
+Pairing = tuple[list[SourceRecord], list[Finding]]
+"""The records and findings of a folder."""
+
+
+class PairedFolders(DatasetSource):
+    """A segmentation data set with one folder per site, which holds images and masks of the same names.
+
+    A subclass says by `scan_site` where they are, and by `to_classes` what the values of a mask mean.
+    """
+
+    task = "segmentation"
+    fitting: ClassVar[Fitting]
+    site_folders: ClassVar[Mapping[str, tuple[str, ...]]]
+    """The names that the folder of each site may have."""
+    should_hold: ClassVar[str]
+    """What the download should hold, for the error if it does not."""
+    mask_values: ClassVar[Mapping[int, int]]
+    """The class of each value of a mask."""
+
+    def scan(self, folder: Path) -> ScanResult:
+        """Find the folders of the sites, and pair the files of each."""
+        names = [name for names in self.site_folders.values() for name in names]
+        home = find_home(folder, names, should_hold=self.should_hold)
+        folders = self.find_sites(home)
+        records, findings = merge(self.scan_site(site, at, folder) for site, at in folders.items())
+        absent = [site for site in self.site_folders if site not in folders]
+        return ScanResult(records=records, findings=findings, absent=absent)
+
+    def find_sites(self, home: Path) -> dict[str, Path]:
+        """Return the folder of each site that is present."""
+        found = {site: find_entry(home, *names) for site, names in self.site_folders.items()}
+        return {site: folder for site, folder in found.items() if folder is not None}
+
+    def scan_site(self, site: str, folder: Path, root: Path) -> Pairing:
+        """Pair the images and masks of one site, by default in the folders `image` and `mask`."""
+        return pair_folder(folder, site=site, root=root)
+
+    def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
+        """Decode an image with its mask, and fit both."""
+        return [
+            fit_sample(id, image, mask, fitting=self.fitting, size=size) for id, image, mask in self.decode(record)
+        ]
+
+    def decode(self, record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8] | None]]:
+        """Yield the id, the image and the mask of each sample of a record, not fitted yet."""
+        image, values = decode_pair(record)
+        yield record.id, self.to_pixels(image, record), self.to_classes(values, record)
+
+    def to_pixels(self, image: NDArray[Any], record: SourceRecord) -> NDArray[Any]:
+        """Convert a decoded image to the channels and the type of the data set."""
+        if self.channels == 3:
+            return to_rgb(image)
+        grey = to_grey(image, file=record.image, problem="has colours, but should be grey")
+        return to_eight_bits(grey) if self.dtype == "uint8" else grey
+
+    def to_classes(self, values: NDArray[Any], record: SourceRecord) -> NDArray[np.uint8]:
+        """Convert the values of a mask to class numbers."""
+        return map_values(values, self.mask_values, file=record.mask)
 
 
 def list_visible(folder: Path) -> list[Path]:
@@ -24,262 +101,113 @@ def list_visible(folder: Path) -> list[Path]:
     return sorted(shown, key=lambda entry: entry.name)
 
 
-def find_entry(folder: Path, *names: str) -> Path | None:
+def list_files(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[Path]:
+    """List the files of a folder with these suffixes."""
+    return [entry for entry in list_visible(folder) if entry.name.lower().endswith(suffixes)]
+
+
+def find_entry(folder: Path | None, *names: str) -> Path | None:
     """Return the entry of a folder with the first of these names that exists, or None."""
-    found = {entry.name.lower(): entry for entry in reversed(list_visible(folder))}
+    found = {entry.name.lower(): entry for entry in reversed(list_visible(folder) if folder else [])}
     return next((found[name.lower()] for name in names if name.lower() in found), None)
 
 
-def find_home(folder: Path, names: Iterable[str], *, should_hold: str) -> Path:
+def find_home(folder: Path, names: Sequence[str], *, should_hold: str) -> Path:
     """Return the folder that holds one of `names`: `folder` itself, or the first folder in it that does.
 
     Raises:
         FealError: neither does; the message says what the folder `should_hold`.
     """
-    wanted = tuple(names)
-    places = (folder, *(entry for entry in list_visible(folder) if entry.is_dir()))
-    for place in places:
-        if find_entry(place, *wanted) is not None:
+    for place in (folder, *(entry for entry in list_visible(folder) if entry.is_dir())):
+        if find_entry(place, *names) is not None:
             return place
     raise FealError(f"{folder} should hold {should_hold}: name the folder of the download with --from.")
 
 
-def find_site_folders(place: Path, names: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, Path], list[str]]:
-    """Return the folder of each present site, and the absent sites; `names` are the folder names by site."""
-    found = {site: find_entry(place, *folders) for site, folders in names.items()}
-    return (
-        {site: folder for site, folder in found.items() if folder is not None},
-        [site for site, folder in found.items() if folder is None],
-    )
+def merge(parts: Iterable[Pairing]) -> Pairing:
+    """Concatenate the records and findings of several folders."""
+    records, findings = [], []
+    for found, problems in parts:
+        records += found
+        findings += problems
+    return records, findings
 
 
-def find_sites(
-    folder: Path, names: Mapping[str, tuple[str, ...]], *, should_hold: str
-) -> tuple[dict[str, Path], list[str]]:
-    """Find site folders in the folder that `find_home` returns; none of them present is a `FealError`."""
-    every = [name for folders in names.values() for name in folders]
-    return find_site_folders(find_home(folder, every, should_hold=should_hold), names)
-
-
-def list_images(folder: Path) -> list[Path]:
-    """List the image files of a folder."""
-    return list_by_suffix(folder, IMAGE_SUFFIXES)
-
-
-def list_by_suffix(folder: Path, endings: tuple[str, ...]) -> list[Path]:
-    """List the files of a folder with these suffixes."""
-    return [entry for entry in list_visible(folder) if entry.name.lower().endswith(endings)]
-
-
-def relative_path(path: Path, root: Path) -> str:
-    """Return a file's path relative to the download's folder, with slashes, as findings name it."""
-    return path.relative_to(root).as_posix()
-
-
-IMAGES = ("image", "images")
-MASKS = ("mask", "masks")
-
-
-def pair_folder(
-    folder: Path, *, site: str, root: Path, split: Split | None = None
-) -> tuple[list[SourceRecord], list[Finding]]:
-    """Pair the images and masks in the subfolders `image` and `mask`; see `match_masks`."""
-    images, masks = find_entry(folder, *IMAGES), find_entry(folder, *MASKS)
+def pair_folder(folder: Path, *, site: str, root: Path, split: Split | None = None) -> Pairing:
+    """Pair the images and masks in the subfolders `image` and `mask`; see `pair_files`."""
+    images, masks = find_entry(folder, "image", "images"), find_entry(folder, "mask", "masks")
     if images is None or masks is None:
-        missing = " and ".join(
-            f"'{names[0]}'" for found, names in ((images, IMAGES), (masks, MASKS)) if found is None
-        )
-        return [], [Finding(file=relative_path(folder, root), problem=f"has no folder {missing}")]
-    return match_masks(images, masks, site=site, root=root, split=split)
+        missing = [f"'{name}'" for found, name in ((images, "image"), (masks, "mask")) if found is None]
+        return [], [make_finding(folder, root, f"has no folder {' and '.join(missing)}")]
+    return pair_files(images, masks, site=site, root=root, split=split)
 
 
-def match_masks(
-    images: Path, masks: Path, *, site: str, root: Path, split: Split | None = None
-) -> tuple[list[SourceRecord], list[Finding]]:
+def pair_files(images: Path, masks: Path, *, site: str, root: Path, split: Split | None = None) -> Pairing:
     """Pair images with the masks of the same name except for the suffix; all others become findings."""
-    by_image, repeated_images = index_by_stem(list_images(images), root)
-    by_mask, repeated_masks = index_by_stem(list_images(masks), root)
-    empty = [] if by_image else [Finding(file=relative_path(images, root), problem="holds no image")]
-    coupled = [replace(record, split=split) for record in pair_by_stem(by_image, by_mask, site=site)]
-    alone = find_unpaired(by_image, by_mask, images=images, masks=masks, root=root)
-    return coupled, [*repeated_images, *repeated_masks, *empty, *alone]
+    by_image, repeated_images = index_by_stem(list_files(images), root)
+    by_mask, repeated_masks = index_by_stem(list_files(masks), root)
+    empty = [] if by_image else [make_finding(images, root, "holds no image")]
+    records, unpaired = pair_by_stem(by_image, by_mask, images=images, masks=masks, site=site, root=root)
+    findings = [*repeated_images, *repeated_masks, *empty, *unpaired]
+    return [replace(record, split=split) for record in records], findings
 
 
-def pair_by_stem(shown: Mapping[str, Path], drawn: Mapping[str, Path], *, site: str) -> list[SourceRecord]:
-    """Pair images and masks with the same key."""
-    return [
+def pair_by_stem(
+    shown: Mapping[str, Path], drawn: Mapping[str, Path], *, images: Path, masks: Path, site: str, root: Path
+) -> Pairing:
+    """Pair images and masks with the same key, with findings for those that are alone."""
+    records = [
         SourceRecord(site=site, id=stem, image=shown[stem], mask=drawn[stem])
         for stem in sorted(shown.keys() & drawn.keys())
     ]
-
-
-def find_unpaired(
-    shown: Mapping[str, Path], drawn: Mapping[str, Path], *, images: Path, masks: Path, root: Path
-) -> list[Finding]:
-    """Return findings for images without a mask and masks without an image."""
-    no_mask = f"has no mask in {relative_path(masks, root)}"
-    no_image = f"is a mask without its image in {relative_path(images, root)}"
-    return [
-        *(
-            Finding(file=relative_path(shown[stem], root), problem=no_mask)
-            for stem in sorted(shown.keys() - drawn.keys())
-        ),
-        *(
-            Finding(file=relative_path(drawn[stem], root), problem=no_image)
-            for stem in sorted(drawn.keys() - shown.keys())
-        ),
-    ]
-
-
-def merge_parts(
-    parts: Iterable[tuple[list[SourceRecord], list[Finding]]],
-) -> tuple[list[SourceRecord], list[Finding]]:
-    """Concatenate the records and findings of several folders."""
-    found = list(parts)
-    return [record for records, _ in found for record in records], [
-        one for _, findings in found for one in findings
-    ]
+    no_mask = f"has no mask in {relative_name(masks, root)}"
+    no_image = f"is a mask without its image in {relative_name(images, root)}"
+    findings = [make_finding(shown[stem], root, no_mask) for stem in sorted(shown.keys() - drawn.keys())]
+    findings += [make_finding(drawn[stem], root, no_image) for stem in sorted(drawn.keys() - shown.keys())]
+    return records, findings
 
 
 def index_by_stem(
-    paths: Iterable[Path], root: Path, *, stem: Callable[[Path], str] = lambda path: path.stem
+    paths: Iterable[Path], root: Path, *, ignore_case: bool = False
 ) -> tuple[dict[str, Path], list[Finding]]:
-    """Index files by stem (the first of each), with a finding for every file that shares its stem.
+    """Index files by name without suffix (the first of each), with a finding for every file that shares its name.
 
     `check_records` removes the first one too, since a finding names it.
     """
     same: dict[str, list[Path]] = {}
     for path in paths:
-        same.setdefault(stem(path), []).append(path)
+        stem = strip_suffix(path)
+        same.setdefault(stem.lower() if ignore_case else stem, []).append(path)
     findings = []
     for first, second, *more in (files for files in same.values() if len(files) > 1):
         for path, other in [(first, second), *((path, first) for path in (second, *more))]:
-            problem = f"has the same name as {relative_path(other, root)}: keep one of them"
-            findings.append(Finding(file=relative_path(path, root), problem=problem))
+            problem = f"has the same name as {relative_name(other, root)}: keep one of them"
+            findings.append(make_finding(path, root, problem))
     return {name: files[0] for name, files in same.items()}, findings
 
 
-def decode_pair(record: SourceRecord) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Decode an image [H, W] or [H, W, 3] and the values [H, W] of its mask.
-
-    Raises:
-        UnusableFileError: one of them cannot be read, or they differ in size.
-    """
-    if record.mask is None:
-        raise UnusableFileError("has no mask")
-    image, values = decode_image(record.image), decode_mask(record.mask)
-    check_same_size(image, values, file=record.mask)
-    return image, values
-
-
-def to_grey(image: NDArray[Any], *, file: Path) -> NDArray[Any]:
-    """Convert an image saved as three equal channels to [H, W].
-
-    Raises:
-        UnusableFileError: it has colours.
-    """
-    if image.ndim == 2:
-        return image
-    if (image != image[..., :1]).any():
-        raise UnusableFileError("has colours, but should be grey", file=file)
-    return image[..., 0]
-
-
-def channels_first(image: NDArray[Any]) -> NDArray[Any]:
-    """Convert an image [H, W] or [H, W, C] to [C, H, W]."""
-    planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
-    return np.ascontiguousarray(planes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableRow:
-    """A row of a table: a sample and the file of its image."""
-
-    site: str
-    id: str
-    file: str
-    """The image as findings name it."""
-    label: int
-    group: str | None
-    split: Split | None
-
-
 def match_files(
-    entries: Iterable[TableRow | Finding], files: Mapping[str, Path], *, sites: Sequence[str], table: str
+    rows: Iterable[SourceRecord | Finding], files: Mapping[str, Path], *, sites: Sequence[str], table: str
 ) -> ScanResult:
-    """Match the rows of a table with `files` by id; findings among the rows are kept.
+    """Match the rows of a table with `files` by id; the image of a row is where findings say that it should be.
 
     A site without any of its images is absent; elsewhere a missing image is a finding. So is an id in two rows,
-    and neither becomes a record, since either may be wrong.
+    and neither becomes a record, since either may be wrong. Findings among the rows are kept.
     """
-    listed: dict[str, TableRow] = {}
+    listed: dict[str, SourceRecord] = {}
     findings: list[Finding] = []
     repeated: set[str] = set()
-    for entry in entries:
-        if isinstance(entry, Finding):
-            findings.append(entry)
-        elif listed.setdefault(entry.id, entry) is not entry:
-            repeated.add(entry.id)
-            findings.append(Finding(file=entry.file, problem=f"has two lines in {table}"))
-    present = {entry.site for entry in listed.values() if entry.id in files}
-    findings += [
-        Finding(file=entry.file, problem=f"is missing, but {table} lists it")
-        for entry in listed.values()
-        if entry.site in present and entry.id not in files
-    ]
-    records = [
-        SourceRecord(
-            site=entry.site,
-            id=entry.id,
-            image=files[entry.id],
-            label=entry.label,
-            group=entry.group,
-            split=entry.split,
-        )
-        for entry in listed.values()
-        if entry.id in files and entry.id not in repeated
-    ]
+    for row in rows:
+        if isinstance(row, Finding):
+            findings.append(row)
+        elif listed.setdefault(row.id, row) is not row:
+            repeated.add(row.id)
+            findings.append(Finding(file=row.image.as_posix(), problem=f"has two lines in {table}"))
+    present = {row.site for row in listed.values() if row.id in files}
+    records = []
+    for row in listed.values():
+        if row.id not in files and row.site in present:
+            findings.append(Finding(file=row.image.as_posix(), problem=f"is missing, but {table} lists it"))
+        elif row.id in files and row.id not in repeated:
+            records.append(replace(row, image=files[row.id]))
     return ScanResult(records=records, findings=findings, absent=[site for site in sites if site not in present])
-
-
-def read_rows(path: Path, *, columns: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Read the rows of a table separated by tabs, if its first line has one, or else by commas.
-
-    Cells are stripped; missing cells are empty.
-
-    Raises:
-        FealError: it cannot be read as text, or lacks one of `columns`.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            separator = "\t" if "\t" in file.readline() else ","
-            file.seek(0)
-            reader = csv.DictReader(file, delimiter=separator, restval="")
-            missing = [column for column in columns if column not in (reader.fieldnames or ())]
-            if missing:
-                raise FealError(
-                    f"The table {path} has no column {', '.join(missing)}: download it again from its owners."
-                )
-            for line in reader:
-                yield {key: cell.strip() for key, cell in line.items() if isinstance(cell, str) and key}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FealError(f"The table {path} cannot be read ({error}): download it again.") from error
-
-
-def parse_whole(cell: str) -> int | None:
-    """Parse a whole number, also if it was saved as a decimal fraction; None if it is none.
-
-    >>> parse_whole("3"), parse_whole("3.0"), parse_whole("3.5"), parse_whole("")
-    (3, 3, None, None)
-    """
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return int(value) if value.is_integer() else None
-
-
-def parse_split(cell: str) -> Split | None:
-    """Parse the name of a split; None if it is none."""
-    splits: dict[str, Split] = {"train": "train", "test": "test"}
-    return splits.get(cell.lower())

@@ -2,107 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.prepare.base import (
-    DATASET_SOURCES,
-    DatasetSource,
-    DecodedSample,
-    Finding,
-    ScanResult,
-    SourceRecord,
-    Split,
-    UnusableFileError,
-)
+from feal.data.prepare.base import DATASET_SOURCES, SourceRecord, Split, UnusableFileError, make_finding
 from feal.data.prepare.datasets.layout import (
-    channels_first,
-    decode_pair,
+    PairedFolders,
+    Pairing,
     find_entry,
-    find_sites,
-    find_unpaired,
     index_by_stem,
-    list_by_suffix,
-    merge_parts,
+    list_files,
+    merge,
     pair_by_stem,
     pair_folder,
-    relative_path,
-    to_grey,
 )
-from feal.data.prepare.decode import VOLUME_SUFFIXES, check_same_size, decode_volume, map_values
+from feal.data.prepare.decode import VOLUME_SUFFIXES, decode_pair, is_volume, slice_volume, strip_suffix
 from feal.data.resize import Fitting
 
-SITES = {name.lower(): (name,) for name in ("BIDMC", "BMC", "HK", "I2CVB", "RUNMC", "UCL")}
-SEGMENTATION = "_segmentation"
-SPLITS: tuple[Split, ...] = ("train", "test")
-INVERTED = {0: 1, 255: 0}
-"""In the masks of MiDSS the prostate is black."""
+_NAMES = ("BIDMC", "BMC", "HK", "I2CVB", "RUNMC", "UCL")
+_SEGMENTATION = "_segmentation"
 
 
 @DATASET_SOURCES.register("fed-prostate", summary="segmentation: the prostate in MR slices of six sites")
-class FedProstate(DatasetSource):
+class FedProstate(PairedFolders):
     """Slices that show a prostate, each clipped at its 99th percentile and stretched to 16 bits."""
 
     name = "fed-prostate"
-    task = "segmentation"
     classes = ("background", "prostate")
     size = 384
     channels = 1
     dtype = "uint16"
     fitting: ClassVar[Fitting] = Fitting(clip=0.99)
-
-    def scan(self, folder: Path) -> ScanResult:
-        should_hold = (
-            f"the folders {', '.join(name for (name,) in SITES.values())}, "
-            "each with volumes such as Case00.nii.gz and Case00_segmentation.nii.gz"
-        )
-        folders, absent = find_sites(folder, SITES, should_hold=should_hold)
-        records, findings = merge_parts(_scan_site(at, site=site, root=folder) for site, at in folders.items())
-        return ScanResult(records=records, findings=findings, absent=absent)
-
-    def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
-        slices = (
-            _decode_slices(record)
-            if record.image.name.lower().endswith(VOLUME_SUFFIXES)
-            else _decode_image(record)
-        )
-        return [
-            DecodedSample(
-                id=name,
-                image=channels_first(self.fitting.fit_image(image, size, size)),
-                label=self.fitting.fit_mask(mask, size, size),
-            )
-            for name, image, mask in slices
-            if mask.any()
-        ]
-
-
-def _scan_site(folder: Path, *, site: str, root: Path) -> tuple[list[SourceRecord], list[Finding]]:
-    parts = {split: part for split in SPLITS if (part := find_entry(folder, split)) is not None}
-    if not parts:
-        return _scan_volumes(folder, site=site, root=root)
-    return merge_parts(_scan_slices(part, site=site, root=root, split=split) for split, part in parts.items())
-
-
-def _scan_volumes(folder: Path, *, site: str, root: Path) -> tuple[list[SourceRecord], list[Finding]]:
-    found, findings = index_by_stem(
-        list_by_suffix(folder, VOLUME_SUFFIXES), root, stem=lambda path: _strip_suffix(path).lower()
+    site_folders: ClassVar = {name.lower(): (name,) for name in _NAMES}
+    should_hold = (
+        f"the folders {', '.join(_NAMES)}, each with volumes such as Case00.nii.gz and Case00_segmentation.nii.gz"
     )
-    images = {stem: path for stem, path in found.items() if not stem.endswith(SEGMENTATION)}
-    masks = {stem.removesuffix(SEGMENTATION): path for stem, path in found.items() if stem not in images}
+    mask_values: ClassVar = {0: 1, 255: 0}
+    """In the masks of MiDSS the prostate is black."""
+
+    def scan_site(self, site: str, folder: Path, root: Path) -> Pairing:
+        """Pair the slices of both splits if there are any, or else the volumes."""
+        parts = {split: part for split in get_args(Split) if (part := find_entry(folder, split)) is not None}
+        if not parts:
+            return _scan_volumes(folder, site=site, root=root)
+        return merge(_scan_slices(part, site=site, root=root, split=split) for split, part in parts.items())
+
+    def decode(self, record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8] | None]]:
+        """Yield the slices that show a prostate."""
+        slices = _decode_volume(record) if is_volume(record.image) else super().decode(record)
+        return (part for part in slices if part[2] is not None and part[2].any())
+
+
+def _scan_volumes(folder: Path, *, site: str, root: Path) -> Pairing:
+    found, findings = index_by_stem(list_files(folder, VOLUME_SUFFIXES), root, ignore_case=True)
+    images = {stem: path for stem, path in found.items() if not stem.endswith(_SEGMENTATION)}
+    masks = {stem.removesuffix(_SEGMENTATION): path for stem, path in found.items() if stem not in images}
     if not images:
-        findings.append(Finding(file=relative_path(folder, root), problem="holds no volume"))
-    findings += find_unpaired(images, masks, images=folder, masks=folder, root=root)
-    named_as_written = [(record, _strip_suffix(record.image)) for record in pair_by_stem(images, masks, site=site)]
-    return [replace(record, id=case, group=case) for record, case in named_as_written], findings
+        findings.append(make_finding(folder, root, "holds no volume"))
+    records, unpaired = pair_by_stem(images, masks, images=folder, masks=folder, site=site, root=root)
+    named_as_written = [(record, strip_suffix(record.image)) for record in records]
+    return [replace(record, id=case, group=case) for record, case in named_as_written], [*findings, *unpaired]
 
 
-def _scan_slices(folder: Path, *, site: str, root: Path, split: Split) -> tuple[list[SourceRecord], list[Finding]]:
+def _scan_slices(folder: Path, *, site: str, root: Path, split: Split) -> Pairing:
     """List the slices `case_slice.png` of MiDSS; each split numbers its cases from 0."""
     records, findings = pair_folder(folder, site=site, root=root, split=split)
     apart = [
@@ -112,29 +79,12 @@ def _scan_slices(folder: Path, *, site: str, root: Path, split: Split) -> tuple[
     return apart, findings
 
 
-def _decode_slices(record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8]]]:
-    if record.mask is None:
-        raise UnusableFileError("has no segmentation")
-    image, values = decode_volume(record.image), decode_volume(record.mask)
-    check_same_size(image, values, file=record.mask)
+def _decode_volume(record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8] | None]]:
+    image, values = decode_pair(record)
     # Some sites number the zones of the prostate: all of them are prostate.
     if (values < 0).any() or (values != np.floor(values)).any():
         raise UnusableFileError("has negative or fractional mask values", file=record.mask)
     mask = (values > 0).astype(np.uint8)
     if not mask.any():
         raise UnusableFileError("shows no prostate in any slice", file=record.mask)
-    for place in range(image.shape[2]):
-        # The first axis of NIfTI runs along a row of the image.
-        yield f"{record.id}-{place:03d}", image[:, :, place].T, mask[:, :, place].T
-
-
-def _decode_image(record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8]]]:
-    image, values = decode_pair(record)
-    yield record.id, to_grey(image, file=record.image), map_values(values, INVERTED, file=record.mask)
-
-
-def _strip_suffix(path: Path) -> str:
-    ending = next(
-        ending for ending in sorted(VOLUME_SUFFIXES, key=len, reverse=True) if path.name.lower().endswith(ending)
-    )
-    return path.name[: -len(ending)]
+    yield from slice_volume(record.id, image, mask)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from feal.data.prepare import chunks
+from feal.data.prepare import pipeline
 from feal.data.prepare.base import DecodedSample, SourceRecord
 from feal.data.prepare.pipeline import prepare_dataset
 from feal.errors import FealError
@@ -21,15 +21,15 @@ from tests.paths import PROJECT
 
 @pytest.mark.slow
 def test_the_number_of_processes_changes_no_byte(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_RECORDS", 3)
-    monkeypatch.setattr(chunks, "_PARALLEL_SECONDS", 0.0)
+    monkeypatch.setattr(pipeline, "_CHUNK_RECORDS", 3)
+    monkeypatch.setattr(pipeline, "_PARALLEL_SECONDS", 0.0)
     one = prepare_dataset(Blobs(), dataset, dataset.parent / "one", processes=1)
     two = prepare_dataset(Blobs(), dataset, dataset.parent / "two", processes=2)
     assert content(one.root) == content(two.root)
 
 
 def test_a_second_try_decodes_only_what_is_missing(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_RECORDS", 4)
+    monkeypatch.setattr(pipeline, "_CHUNK_RECORDS", 4)
     whole = content(prepare_dataset(Blobs(), dataset, dataset.parent / "whole", processes=1).root)
     read, seen = Blobs.read, []
 
@@ -51,10 +51,10 @@ def test_a_second_try_decodes_only_what_is_missing(dataset: Path, monkeypatch: p
 KILLED = """
     import os, signal, sys
     from pathlib import Path
-    from feal.data.prepare import chunks, pipeline
+    from feal.data.prepare import pipeline
     from tests.data.prepare.conftest import Blobs
 
-    chunks._RECORDS = 4
+    pipeline._CHUNK_RECORDS = 4
     if sys.argv[3] == "decoding":
         read = Blobs.read
         def dying(self, draft, *, size):
@@ -75,7 +75,7 @@ KILLED = """
 def test_killed_and_resumed_gives_the_same_bytes(
     dataset: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "_RECORDS", 4)
+    monkeypatch.setattr(pipeline, "_CHUNK_RECORDS", 4)
     to = dataset.parent / "to"
     words = [sys.executable, "-c", textwrap.dedent(KILLED), dataset, to, moment]
     assert subprocess.run(words, cwd=PROJECT, check=False).returncode == -signal.SIGKILL
@@ -108,8 +108,8 @@ class Waiting(Blobs):
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_a_sentence(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_RECORDS", 4)
-    monkeypatch.setattr(chunks, "_PARALLEL_SECONDS", 0.0)
+    monkeypatch.setattr(pipeline, "_CHUNK_RECORDS", 4)
+    monkeypatch.setattr(pipeline, "_PARALLEL_SECONDS", 0.0)
     with pytest.raises(FealError, match="A process that decodes images died, .*fewer --processes"):
         prepare_dataset(Dying(), dataset, dataset.parent / "to", processes=2)
     assert not (dataset.parent / "to").exists()
@@ -120,10 +120,10 @@ def test_processes_end_with_the_one_that_started_them(dataset: Path) -> None:
     code = """
         import sys
         from pathlib import Path
-        from feal.data.prepare import chunks, pipeline
-        from tests.data.prepare.test_chunks import Waiting
-        chunks._RECORDS = 4
-        chunks._PARALLEL_SECONDS = 0.0
+        from feal.data.prepare import pipeline
+        from tests.data.prepare.test_pipeline_processes import Waiting
+        pipeline._CHUNK_RECORDS = 4
+        pipeline._PARALLEL_SECONDS = 0.0
         pipeline.prepare_dataset(Waiting(), Path(sys.argv[1]), Path(sys.argv[1]).parent / "to", processes=2)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), dataset], cwd=PROJECT) as parent:
