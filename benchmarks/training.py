@@ -27,10 +27,10 @@ from feal.data import PreparedSite, open_labels
 from feal.data.arrays import StoredArray, write_array
 from feal.data.augment import augment
 from feal.data.samples import Rows
-from feal.evidential import EvidentialCrossEntropy, EvidentialDice, PlainCrossEntropy
+from feal.evidential import EvidentialCrossEntropy, EvidentialDice
 from feal.federation.site.inputs import CachedFeatures, Images, Inputs, LabelledSamples
 from feal.federation.site.training import Trainer, draw_batches
-from feal.losses import Objective
+from feal.losses import Objective, PlainCrossEntropy
 from feal.models import Network, SplitClassifier
 from feal.settings import Trainable, Training, Transforms
 from timing import median_seconds, print_table

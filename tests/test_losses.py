@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feal.evidential import inverse_weight, prior_weight
+from feal.losses import inverse_weight, prior_weight
 
 counts = st.lists(st.integers(0, 10**6), min_size=2, max_size=10).filter(any)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from feal.evidential import BalancedCrossEntropy, PlainCrossEntropy, PlainDice
+from feal.losses import BalancedCrossEntropy, PlainCrossEntropy, PlainDice
 
 
 def _batch(seed: int, classes: int = 4, spatial: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor]:

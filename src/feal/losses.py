@@ -22,52 +22,52 @@ Objective = Callable[[Tensor, Tensor, int], Tensor]
 ClassWeight = Literal["none", "prior", "inverse"]
 CLASS_WEIGHT = "class weights in classification: 1, 2 - class prior, or inverse class frequency (at most 5)"
 
-_LARGEST = 5.0
+_LARGEST_WEIGHT = 5.0
+_SMOOTH = 1e-5
 
 
 def prior_weight(counts: Tensor) -> Tensor:
-    """Weights between 1 and 2 that fall with the class's share of the labels.
+    """Return class weights w_c = 2 - n_c / sum n, float64 [C], for counts n [C]: 2 for a class without a sample.
 
-    w_c = 2 - n_c / sum n; a class without a sample gets 2.
-
-    Shapes: counts [C], integer or float; float64 [C].
-    Errors: ValueError for counts that are negative, not finite or all 0.
+    Raises ValueError for counts that are negative, not finite or all 0.
 
     >>> prior_weight(torch.tensor([3, 1, 0]))
     tensor([1.2500, 1.7500, 2.0000], dtype=torch.float64)
     """
-    number = checked_counts(counts)
+    number = check_counts(counts)
     return 2.0 - number / number.sum()
 
 
 def inverse_weight(counts: Tensor) -> Tensor:
-    """Weights proportional to the inverse class frequency, mean 1, at most 5.
+    """Return class weights in proportion to the inverse class frequency, float64 [C], for counts n [C].
 
-    w_c = min(5, (1 / n_c) / m), m the mean of 1 / n over the classes present. The mean over these is 1 before
-    the cap, and less where the cap bites. A class without a sample gets what a single sample would, and does
-    not enter the mean.
+    w_c = min(5, (1 / n_c) / m), m the mean of 1 / n over the classes present: their mean is 1 before the cap. A
+    class without a sample gets what a single sample would, and does not enter the mean.
 
-    Shapes: counts [C], integer or float; float64 [C].
-    Errors: ValueError for counts that are negative, not finite or all 0.
+    Raises ValueError for counts that are negative, not finite or all 0.
 
     >>> inverse_weight(torch.tensor([3, 1, 0]))
     tensor([0.5000, 1.5000, 1.5000], dtype=torch.float64)
     """
-    number = checked_counts(counts)
+    number = check_counts(counts)
     present = number > 0
     inverse = torch.where(present, number, 1.0).reciprocal()
-    return (inverse / inverse[present].mean()).clamp(max=_LARGEST)
+    return (inverse / inverse[present].mean()).clamp(max=_LARGEST_WEIGHT)
 
 
-def checked_counts(counts: Tensor) -> Tensor:
-    """Return counts per class in float64, or refuse those that cannot be used.
+def class_weight(rule: ClassWeight, counts: Tensor) -> Tensor | None:
+    """Return the weight of each class, float32 [C], or None for 1.
 
-    Shapes: counts [C]; float64 [C].
-    Errors: ValueError for another shape, for counts that are negative, not finite or all 0.
-
-    >>> checked_counts(torch.tensor([3, 1]))
-    tensor([3., 1.], dtype=torch.float64)
+    >>> class_weight("prior", torch.tensor([3.0, 1.0]))
+    tensor([1.2500, 1.7500])
     """
+    if rule == "none":
+        return None
+    return (prior_weight if rule == "prior" else inverse_weight)(counts).float()
+
+
+def check_counts(counts: Tensor) -> Tensor:
+    """Return counts [C] in float64; ValueError for another shape, negative or infinite ones, or if all are 0."""
     number = counts.double()
     if number.ndim != 1:
         raise ValueError(f"counts must be one number a class, got shape {list(number.shape)}")
@@ -79,27 +79,17 @@ def checked_counts(counts: Tensor) -> Tensor:
 
 
 def weight_of(logits: Tensor, weight: Tensor) -> Tensor:
-    """Numbers per class in the logits' dtype and on their device.
-
-    Shapes: logits [N, C, ...], weight [C]; [C].
-    Errors: ValueError when the lengths differ.
-
-    >>> weight_of(torch.zeros(1, 2), torch.tensor([1, 2]))
-    tensor([1., 2.])
-    """
+    """Return numbers per class [C] in the dtype of logits [N, C, ...] and on their device; ValueError if not C."""
     if weight.shape != logits.shape[1:2]:
         raise ValueError(f"{list(weight.shape)} class weights do not fit {logits.shape[1]} classes")
     return weight.to(logits)
 
 
 def class_index(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the targets as an index into the class dimension of the logits, checked.
+    """Return the targets as an index into the class dimension of the logits, int64 [N, 1, ...].
 
-    Shapes: logits [N, C, ...]; target [N, ...] or [N, 1, ...], any integer dtype; int64 [N, 1, ...].
-    Errors: ValueError for no samples, a target that is not integer, of another shape, or outside 0 .. C - 1.
-
-    >>> class_index(torch.zeros(2, 3), torch.tensor([2, 0])).tolist()
-    [[2], [0]]
+    Shapes: logits [N, C, ...]; target [N, ...] or [N, 1, ...], any integer dtype.
+    Raises ValueError for no samples, a target that is not integer, of another shape, or outside 0 .. C - 1.
     """
     if logits.ndim < 2 or logits.numel() == 0:
         raise ValueError(f"logits must be [N, C, ...] with at least one sample, got {list(logits.shape)}")
@@ -118,55 +108,38 @@ def class_index(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def full_precision(logits: Tensor) -> Tensor:
-    """Logits in float32 where they came in half precision, which has too few digits for a loss.
-
-    >>> full_precision(torch.zeros(1, dtype=torch.bfloat16)).dtype
-    torch.float32
-    """
+    """Return logits in float32 where they are in half precision, which has too few digits for a loss."""
     return logits.float() if torch.finfo(logits.dtype).bits < 32 else logits
 
 
-_SMOOTH = 1e-5
-
-
 def soft_dice(probability: Tensor, index: Tensor, spread: Tensor | None = None) -> Tensor:
-    """Compute the soft Dice loss over all classes, background included.
+    """Compute the soft Dice loss over all classes, background included, a scalar.
 
     1 - (1/C) sum_c (2 |y_c p_c| + e) / (|y_c^2| + |p_c^2| + |spread_c| + e), sums over all pixels of the batch,
-    e = 1e-5.
+    e = 1e-5. Class by class, float32 gradients are those of the authors' code to 1e-5 in every entry.
 
-    Shapes: probability [N, C, ...]; index [N, 1, ...] int64; spread [N, C, ...] or None for none. A scalar.
-    Errors: none.
+    Shapes: probability [N, C, ...]; index [N, 1, ...] int64; spread [N, C, ...] or None for none.
 
-    >>> index = torch.tensor([[[[0, 1]]]])
-    >>> soft_dice(torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]]), index)
+    >>> soft_dice(torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]]), torch.tensor([[[[0, 1]]]]))
     tensor(0.)
     """
-    target = index.squeeze(1)
-    spreads = [None] * probability.shape[1] if spread is None else spread.unbind(1)
-    scores = [
-        _score(own, target == label, own_spread)
-        for label, (own, own_spread) in enumerate(zip(probability.unbind(1), spreads, strict=True))
-    ]
+    target, scores = index.squeeze(1), []
+    spreads = () if spread is None else spread.unbind(1)
+    for label, own in enumerate(probability.unbind(1)):
+        truth = target == label
+        size = truth.sum() + own.square().sum()
+        if spreads:
+            size = size + spreads[label].sum()
+        scores.append((2.0 * (truth * own).sum() + _SMOOTH) / (size + _SMOOTH))
     return 1.0 - torch.stack(scores).mean()
 
 
-def _score(probability: Tensor, truth: Tensor, spread: Tensor | None) -> Tensor:
-    """Of one class; class by class, float32 gradients are the authors' to 1e-5 in every entry."""
-    size = truth.sum() + probability.square().sum()
-    if spread is not None:
-        size = size + spread.sum()
-    return (2.0 * (truth * probability).sum() + _SMOOTH) / (size + _SMOOTH)
-
-
 class PlainCrossEntropy(nn.Module):
-    """Cross entropy of the softmax, weighted as torch does: divided by the sum of the weights.
-
-    sum_i w_y (-log p_y) / sum_i w_y, p = softmax(z).
+    """Cross entropy of the softmax, sum_i w_y (-log p_y) / sum_i w_y with p = softmax(z).
 
     Shapes: logits [N, C] or [N, C, H, W]; target [N] or [N, H, W], or with a class dimension of 1;
     class_weight [C] or None for 1. A scalar.
-    Errors: ValueError for a target out of range or class weights of another length.
+    Raises ValueError for a target out of range or class weights of another length.
 
     >>> PlainCrossEntropy()(torch.zeros(1, 2), torch.tensor([1]), 0)
     tensor(0.6931)
@@ -184,12 +157,10 @@ class PlainCrossEntropy(nn.Module):
 
 
 class BalancedCrossEntropy(nn.Module):
-    """Balanced softmax: cross entropy on z + log n_c, with n_c the labelled samples of each class.
+    """Balanced softmax: cross entropy on z + log n_c, with n_c the labelled samples of each class, counts [C].
 
-    Classes with n_c = 0 are left out of the softmax and get no gradient.
-
-    Shapes: as `PlainCrossEntropy`; counts [C], integer or float.
-    Errors: ValueError for counts that are negative, not finite or all 0, for a target out of range, and for a
+    Classes with n_c = 0 are left out of the softmax and get no gradient. Shapes: as `PlainCrossEntropy`.
+    Raises ValueError for counts that are negative, not finite or all 0, for a target out of range, and for a
     target whose class has no count.
 
     >>> loss = BalancedCrossEntropy(torch.tensor([1, 3, 0]))
@@ -201,14 +172,14 @@ class BalancedCrossEntropy(nn.Module):
 
     def __init__(self, counts: Tensor) -> None:
         super().__init__()
-        self.register_buffer("offset", checked_counts(counts).log())
-        self._left_out = bool(self.offset.isinf().any())
+        self.register_buffer("offset", check_counts(counts).log())
+        self._has_empty_class = bool(self.offset.isinf().any())
 
     def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
         logits = full_precision(logits)
         index = class_index(logits, target)
         offset = weight_of(logits, self.offset)
-        if self._left_out and bool(offset[index].isinf().any()):
+        if self._has_empty_class and bool(offset[index].isinf().any()):
             wrong = sorted({int(i) for i in index[offset[index].isinf()]})
             raise ValueError(f"classes {wrong} are in the target but have a count of 0: count every label")
         shape = (1, -1, *[1] * (logits.ndim - 2))
@@ -216,13 +187,7 @@ class BalancedCrossEntropy(nn.Module):
 
 
 class PlainDice(nn.Module):
-    """The soft Dice loss of the softmax, background included.
-
-    1 - (1/C) sum_c (2 |y_c p_c| + e) / (|y_c^2| + |p_c^2| + e), p = softmax(z), sums over all pixels of the
-    batch, e = 1e-5.
-
-    Shapes: as `PlainCrossEntropy`.
-    Errors: ValueError for a target out of range.
+    """The soft Dice loss of the softmax, see `soft_dice`. Shapes and errors: as `PlainCrossEntropy`.
 
     >>> PlainDice()(torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]]), 0)
     tensor(0.3333)
@@ -240,12 +205,12 @@ class Loss(Configurable, ABC):
     def objective(
         self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
     ) -> Objective:
-        """Return the objective for the labelled samples (or pixels) of each class, float64 [classes].
+        """Return the objective, given the labelled samples (or pixels) of each class, float64 [classes].
 
         Args:
-            task: what is learned.
-            site_counts: of the site.
-            total_counts: of all sites.
+            task: classification or segmentation.
+            site_counts: those of the site.
+            total_counts: those of all sites.
             scope: which of the two count; the loss's own choice if None.
         """
 
@@ -258,23 +223,12 @@ class Loss(Configurable, ABC):
 LOSSES: Registry[type[Loss]] = Registry("loss")
 
 
-def class_weight(rule: ClassWeight, counts: Tensor) -> Tensor | None:
-    """Return the weight of each class, float32 [C], or None for 1.
-
-    >>> class_weight("prior", torch.tensor([3.0, 1.0]))
-    tensor([1.2500, 1.7500])
-    """
-    if rule == "none":
-        return None
-    return (prior_weight if rule == "prior" else inverse_weight)(counts).float()
-
-
 @LOSSES.register("plain", summary="cross entropy with class weights; soft Dice in segmentation")
 class PlainLoss(Loss):
     """Cross entropy of the softmax in classification, soft Dice in segmentation."""
 
     class Params(Loss.Params):
-        """What the plain loss can be told."""
+        """Class weights."""
 
         class_weight: ClassWeight = Field("prior", description=CLASS_WEIGHT)
 

@@ -15,24 +15,19 @@ from feal.evidential.losses import (
     build_loss,
     evidential_reading,
 )
-from feal.losses import LOSSES, BalancedCrossEntropy, PlainCrossEntropy, PlainDice, inverse_weight, prior_weight
+from feal.losses import LOSSES
 
 __all__ = [
     "LOSSES",
-    "BalancedCrossEntropy",
     "EvidentialCrossEntropy",
     "EvidentialDice",
     "EvidentialLoss",
-    "PlainCrossEntropy",
-    "PlainDice",
     "aleatoric",
     "build_loss",
     "concentration",
     "epistemic",
     "evidential_reading",
     "expected_probability",
-    "inverse_weight",
     "kl_to_uniform",
-    "prior_weight",
     "uncertainties",
 ]

@@ -39,45 +39,36 @@ class EvidentialObjective(nn.Module, ABC):
 
     Shapes: logits [N, C] or [N, C, H, W]; target [N] or [N, H, W], or with a class dimension of 1. A scalar of
     the logits' dtype, float32 for half precision.
-    Errors: ValueError for a negative lambda, annealing or step, an unknown activation, a target out of range.
+    Raises ValueError for a negative lambda, annealing or step, an unknown activation, a target out of range.
     """
 
     def __init__(self, lambda_: float, annealing: float | None, *, activation: str, squared: bool) -> None:
         super().__init__()
-        if lambda_ < 0:
-            raise ValueError(f"lambda must not be negative, got {lambda_}")
-        if annealing is not None and annealing < 0:
-            raise ValueError(f"annealing must not be negative, got {annealing}")
+        _check_not_negative("lambda", lambda_)
+        _check_not_negative("annealing", annealing or 0)
         concentration(torch.zeros(1, 1), activation)  # an unknown name is an error here, not at the first batch
-        self.lambda_ = lambda_
-        self.annealing = annealing
-        self.activation = activation
-        self.squared = squared
+        self.lambda_, self.annealing = lambda_, annealing
+        self.activation, self.squared = activation, squared
 
     def forward(self, logits: Tensor, target: Tensor, step: float) -> Tensor:
+        _check_not_negative("step", step)
         logits = full_precision(logits)
         index = class_index(logits, target)
         alpha = concentration(logits, self.activation, self.squared)
-        return self.task(alpha, index) + self.lambda_ * self._regulariser(logits, alpha, index, step)
+        task = self.task(alpha, index)
+        misleading = self.divergence(alpha.scatter(1, index, 1.0))
+        strength = alpha.detach().sum(1)
+        correct = logits.gather(1, index).squeeze(1) * (alpha.shape[1] / strength)
+        factor = min(1.0, step / self.annealing) if self.annealing else 1.0
+        return task + self.lambda_ * (factor * misleading - correct).mean()
 
     @abstractmethod
     def task(self, alpha: Tensor, index: Tensor) -> Tensor:
         """Compute the loss of the task from the concentration [N, C, ...] and the true classes [N, 1, ...]."""
 
     def divergence(self, alpha: Tensor) -> Tensor:
-        """KL(Dir(alpha) || Dir(1)) [N, ...] in alpha's dtype."""
+        """Compute KL(Dir(alpha) || Dir(1)) [N, ...] in alpha's dtype."""
         return kl_to_uniform(alpha, dtype=alpha.dtype)
-
-    def _regulariser(self, logits: Tensor, alpha: Tensor, index: Tensor, step: float) -> Tensor:
-        misleading = self.divergence(alpha.scatter(1, index, 1.0))
-        strength = alpha.detach().sum(1)
-        correct = logits.gather(1, index).squeeze(1) * (alpha.shape[1] / strength)
-        return (self._factor(step) * misleading - correct).mean()
-
-    def _factor(self, step: float) -> float:
-        if step < 0:
-            raise ValueError(f"step must not be negative, got {step}")
-        return min(1.0, step / self.annealing) if self.annealing else 1.0
 
 
 class EvidentialCrossEntropy(EvidentialObjective):
@@ -85,8 +76,7 @@ class EvidentialCrossEntropy(EvidentialObjective):
 
     task = mean of w_y (psi(S) - psi(alpha_y)); the class weight does not touch the regulariser.
 
-    Shapes: as `EvidentialObjective`; class_weight [C] or None for 1.
-    Errors: as `EvidentialObjective`, and ValueError for class weights of another length.
+    Shapes: as `EvidentialObjective`; class_weight [C] or None for 1, ValueError for another length.
 
     >>> loss = EvidentialCrossEntropy(0.0, None)
     >>> loss(torch.tensor([[-1.0, 1.0]]), torch.tensor([1]), 0)
@@ -114,10 +104,9 @@ class EvidentialCrossEntropy(EvidentialObjective):
         return surprise.mean()
 
     def divergence(self, alpha: Tensor) -> Tensor:
-        """As published, term by term and in this order: float32 gradients then are those of the authors' code.
+        """Compute it as published, term by term: float32 gradients, with their rounding, are the authors'.
 
-        They carry its rounding, 1e-5 at evidence 1e3. On single samples the price, three times that of
-        `kl_to_uniform`, is of no account.
+        On single samples the price, three times that of `kl_to_uniform`, does not matter.
         """
         total = alpha.sum(1, keepdim=True)
         volume = torch.lgamma(total).squeeze(1) - math.lgamma(alpha.shape[1]) - torch.lgamma(alpha).sum(1)
@@ -129,9 +118,7 @@ class EvidentialDice(EvidentialObjective):
     """The soft Dice loss of the expected probability with its variance, regularised as in `EvidentialObjective`.
 
     task = 1 - (1/C) sum_c (2 |y_c p_c| + e) / (|y_c^2| + |p_c^2| + |p_c (1 - p_c) / (S + 1)| + e), p = alpha / S,
-    sums over all pixels of the batch, e = 1e-5.
-
-    Shapes and errors: as `EvidentialObjective`.
+    sums over all pixels of the batch, e = 1e-5. Shapes and errors: as `EvidentialObjective`.
 
     >>> loss = EvidentialDice(0.0, 10)
     >>> loss(torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]]), 0)
@@ -150,12 +137,17 @@ class EvidentialDice(EvidentialObjective):
         return soft_dice(probability, index, variance)
 
 
+def _check_not_negative(name: str, value: float) -> None:
+    if value < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+
+
 @LOSSES.register("evidential", summary="expected cross entropy or Dice of a Dirichlet, with regularised evidence")
 class EvidentialLoss(Loss):
     """`EvidentialCrossEntropy` in classification, `EvidentialDice` in segmentation."""
 
     class Params(Loss.Params):
-        """What the evidential loss can be told."""
+        """Evidence, its regulariser and class weights."""
 
         lambda_: float = Field(1e-2, ge=0, alias="lambda", description="weight of the evidence regulariser")
         activation: Literal["relu", "softplus", "exp"] = Field("relu", description="logits to evidence")

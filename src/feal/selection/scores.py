@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from feal.losses import checked_counts, weight_of
+from feal.losses import check_counts, weight_of
 
 Term = Literal["epistemic-global", "aleatoric-global", "aleatoric-local"]
 Calibration = Literal["minmax", "literal"]
@@ -62,7 +62,7 @@ def symmetric_divergence(first: Tensor, second: Tensor, counts: Tensor) -> Tenso
     if not counts.any():
         return torch.zeros_like(first[:, 0], dtype=torch.float64)
     first, second = first.double(), second.double()
-    prior = weight_of(first, checked_counts(counts).log()).reshape(1, -1, *[1] * (first.ndim - 2))
+    prior = weight_of(first, check_counts(counts).log()).reshape(1, -1, *[1] * (first.ndim - 2))
     apart = torch.softmax(first + prior, 1).sub_(torch.softmax(second + prior, 1))
     # log p - log q is y - z and a number that all classes share; that and log n drop out, as p - q sums to 0.
     # So no logarithm of a probability that may be 0 is needed.

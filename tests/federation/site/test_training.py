@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feal.errors import FealError
-from feal.evidential import PlainCrossEntropy
 from feal.federation.site.training import Trainer, TrainingResult, draw_batches, learning_rate
+from feal.losses import PlainCrossEntropy
 from feal.models import build_model
 from feal.settings import Training
 
