@@ -14,14 +14,14 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from feal.metrics import class_roc_auc, recall, roc_auc
+from feal.metrics import class_roc_auc, roc_auc
 from feal.metrics.classification import Accuracy, BalancedAccuracy, CalibrationError
 from tests.statistics import make_statistics
 
 
 def test_balanced_accuracy_leaves_out_absent_classes() -> None:
     statistics = make_statistics([[3, 1, 0], [0, 0, 0], [1, 0, 1]])
-    assert recall(statistics) == [0.75, None, 0.5]
+    assert statistics.recall == [0.75, None, 0.5]
     assert BalancedAccuracy().compute(statistics, {}) == pytest.approx(0.625)
     assert Accuracy().compute(statistics, {}) == pytest.approx(4 / 6)
 
@@ -46,7 +46,7 @@ def test_accuracies_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> N
     assert Accuracy().compute(statistics, {}) == pytest.approx(accuracy_score(truth, guess))
     recalls = recall_score(truth, guess, labels=range(4), average=None, zero_division=0)
     expected = [value if number in truth else None for number, value in enumerate(recalls)]
-    assert recall(statistics) == pytest.approx(expected)
+    assert statistics.recall == pytest.approx(expected)
     with warnings.catch_warnings():
         # scikit-learn says that it leaves out a class that is predicted and never true, as we do.
         warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")

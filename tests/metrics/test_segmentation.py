@@ -17,7 +17,6 @@ from feal.metrics import compute_metrics, find_metrics
 from feal.metrics.segmentation import (
     Dice,
     Hd95,
-    class_dice_means,
     score_classes,
     score_dice,
     score_hd95,
@@ -191,7 +190,7 @@ def test_dice_and_hd95_are_means_over_the_regions_that_are_there() -> None:
     statistics = make_statistics([[1]], dice=[9.0, 3.0, 0.0], dice_count=[9, 4, 0], regions=regions)
     assert Dice().compute(statistics, {}) == pytest.approx((0.75 + 0.25) / 2)
     assert Hd95().compute(statistics, {}) == pytest.approx((2.0 + 4.5) / 2)
-    assert class_dice_means(statistics) == [1.0, 0.75, None]
+    assert statistics.class_dice == [1.0, 0.75, None]
     values = compute_metrics(find_metrics("segmentation"), {"a": statistics})
     assert list(values)[:4] == ["dice", "hd95", "accuracy", "calibration_error"]
     assert values["dice_disc"]["pooled"] == 0.75

@@ -17,7 +17,8 @@ from feal.data import PreparedSet, PreparedSite, locate, open_labels, open_prepa
 from feal.errors import FealError
 from feal.evidential import build_loss
 from feal.fileio import damage_error, read_tensors
-from feal.metrics.classification import Scores, class_roc_auc, mean_of_known, roc_auc
+from feal.metrics.classification import Scores, class_roc_auc, roc_auc
+from feal.metrics.statistics import mean_of_known
 from feal.rundir.artifacts import read_pool_outputs, read_test_outputs
 from feal.rundir.journal import read_settings
 from feal.rundir.layout import RunDirectory, SiteDirectory

@@ -1,7 +1,7 @@
 """Metrics: numbers that say how good a model is, computed from sums that can be pooled over sites."""
 
 from feal.metrics import classification, segmentation  # noqa: F401  (each registers its metrics)
-from feal.metrics.classification import class_roc_auc, recall, roc_auc
+from feal.metrics.classification import class_roc_auc, roc_auc
 from feal.metrics.registry import (
     METRICS,
     Bound,
@@ -27,7 +27,6 @@ __all__ = [
     "find_metrics",
     "lower_is_better",
     "primary_metric",
-    "recall",
     "register_metric",
     "roc_auc",
     "table_metrics",

@@ -5,13 +5,13 @@ In segmentation a prediction is a pixel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feal.metrics.registry import Metric, register_metric
-from feal.metrics.statistics import Statistics
+from feal.metrics.statistics import Statistics, mean_of_known
 
 Scores = NDArray[np.floating]
 OwnSums = Mapping[str, NDArray[np.float64]]
@@ -26,7 +26,7 @@ class BalancedAccuracy(Metric):
     role = "primary"
 
     def compute(self, statistics: Statistics, sums: OwnSums) -> float | None:
-        return mean_of_known(recall(statistics))
+        return mean_of_known(statistics.recall)
 
 
 @register_metric
@@ -37,8 +37,7 @@ class Accuracy(Metric):
     role = "record"
 
     def compute(self, statistics: Statistics, sums: OwnSums) -> float | None:
-        correct = sum(row[index] for index, row in enumerate(statistics.confusion))
-        return correct / statistics.predictions if statistics.predictions else None
+        return statistics.correct / statistics.predictions if statistics.predictions else None
 
 
 @register_metric
@@ -68,11 +67,6 @@ class RocAuc(Metric):
         return None
 
 
-def recall(statistics: Statistics) -> list[float | None]:
-    """Compute the recall of each class; None for a class without a sample (or pixel)."""
-    return [row[index] / sum(row) if sum(row) else None for index, row in enumerate(statistics.confusion)]
-
-
 def class_roc_auc(probability: Scores, target: NDArray[np.integer]) -> tuple[float | None, ...]:
     """Compute the area under the ROC curve of each class against the rest.
 
@@ -88,30 +82,18 @@ def class_roc_auc(probability: Scores, target: NDArray[np.integer]) -> tuple[flo
     >>> class_roc_auc(np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]), np.array([0, 1, 1]))
     (1.0, 1.0)
     """
-    return tuple(_area(column, target == number) for number, column in enumerate(probability.T))
+    from scipy.stats import rankdata  # it takes a second to import
+
+    areas: list[float | None] = []
+    for number, rank in enumerate(rankdata(probability, axis=0).T):
+        is_member = target == number
+        members = int(is_member.sum())
+        pairs = members * (len(target) - members)
+        # The Mann-Whitney statistic over the number of pairs.
+        areas.append(float((rank[is_member].sum() - members * (members + 1) / 2) / pairs) if pairs else None)
+    return tuple(areas)
 
 
 def roc_auc(probability: Scores, target: NDArray[np.integer]) -> float | None:
     """Compute the mean of `class_roc_auc` over the classes that have one."""
     return mean_of_known(class_roc_auc(probability, target))
-
-
-def mean_of_known(values: Iterable[float | None]) -> float | None:
-    """Compute the mean of the values that are not None; None without any.
-
-    >>> mean_of_known([0.5, None, 1.0])
-    0.75
-    """
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _area(scores: Scores, is_member: NDArray[np.bool_]) -> float | None:
-    """Compute the Mann-Whitney statistic over the number of pairs."""
-    members = int(is_member.sum())
-    pairs = members * (len(is_member) - members)
-    if not pairs:
-        return None
-    _, position, ties = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = (ties.cumsum() - (ties - 1) / 2)[position]
-    return float((rank[is_member].sum() - members * (members + 1) / 2) / pairs)

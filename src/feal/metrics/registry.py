@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feal.errors import FealError
-from feal.metrics.statistics import Statistics, Sum, is_within, pool
+from feal.metrics.statistics import Statistics, Sum, is_within, mean_of_known, pool
 from feal.plugins import find_class
 from feal.registry import Registry
 from feal.settings import Task
@@ -252,8 +252,7 @@ def _compute(metric: Metric, statistics: Statistics) -> float | None:
 
 
 def _over_sites(sites: dict[str, float | None], pooled: float | None) -> dict[str, object]:
-    known = [value for value in sites.values() if value is not None]
-    return {"mean": sum(known) / len(known) if known else None, "pooled": pooled, "sites": sites}
+    return {"mean": mean_of_known(sites.values()), "pooled": pooled, "sites": sites}
 
 
 def _own_sums(metric: Metric, batch: EvaluatedBatch) -> dict[str, Sum]:

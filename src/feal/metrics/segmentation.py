@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.metrics.classification import OwnSums, mean_of_known
+from feal.metrics.classification import OwnSums
 from feal.metrics.registry import Metric, register_metric
-from feal.metrics.statistics import Statistics
+from feal.metrics.statistics import Statistics, mean_of_known
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,12 +54,6 @@ class Hd95(_RegionMetric):
     name = "hd95"
     title = "HD95"
     lower_is_better = True
-
-
-def class_dice_means(statistics: Statistics) -> list[float | None]:
-    """Compute the mean Dice of the images that have one, for each class."""
-    scores = zip(statistics.dice, statistics.dice_count, strict=True)
-    return [total / count if count else None for total, count in scores]
 
 
 def score_classes(target: Tensor, prediction: Tensor, *, classes: int) -> Tensor:
@@ -137,7 +131,6 @@ def _edge_pixels(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def _union(classes: Tensor, members: Sequence[int]) -> Tensor:
-    inside = classes == members[0]
-    for member in members[1:]:
-        inside |= classes == member
-    return inside
+    import torch
+
+    return torch.isin(classes, torch.tensor(members, device=classes.device))

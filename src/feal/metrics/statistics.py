@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from operator import le
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -68,6 +69,22 @@ class Statistics(BaseModel):
         """Return the number of predictions: samples, or pixels in segmentation."""
         return sum(map(sum, self.confusion))
 
+    @property
+    def correct(self) -> int:
+        """Return the number of correct predictions."""
+        return sum(row[index] for index, row in enumerate(self.confusion))
+
+    @property
+    def recall(self) -> list[float | None]:
+        """Return the recall of each class; None for a class without a sample (or pixel)."""
+        return [row[index] / sum(row) if sum(row) else None for index, row in enumerate(self.confusion)]
+
+    @property
+    def class_dice(self) -> list[float | None]:
+        """Return the mean Dice of the images that have one, for each class."""
+        scores = zip(self.dice, self.dice_count, strict=True)
+        return [total / count if count else None for total, count in scores]
+
 
 def _add(a: object, b: object) -> object:
     if isinstance(a, list) and isinstance(b, list):
@@ -87,13 +104,45 @@ def pool(by_site: Mapping[str, Statistics]) -> Statistics | None:
     return total
 
 
-def find_inconsistency(statistics: Statistics, *, task: str, classes: int) -> str:
-    """Return what no honest evaluation can report, in a few words; empty if there is nothing.
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """Compute the mean of the values that are not None; None without any.
 
-    Lists must have the lengths that the task and the classes require, counts must add up, and every sum must lie
-    between the smallest and the largest value that its number of samples allows.
+    >>> mean_of_known([0.5, None, 1.0])
+    0.75
     """
-    return next(_inconsistencies(statistics, segmentation=task == "segmentation", classes=classes), "")
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def compute_diagnostics(task: str, by_site: Mapping[str, Statistics | None]) -> dict[str, object]:
+    """Compute means over all test samples, and over those of each site; nothing without a test sample.
+
+    `aleatoric`, `epistemic`, `zero_evidence` (the share of samples, or pixels, without any evidence),
+    `class_evidence` (the share with evidence for each class) and the bins of the calibration error are given for
+    all sites together and, under `sites`, for each; `recall` and, in segmentation, `dice_by_class` for all.
+    """
+    tested = {site: statistics for site, statistics in by_site.items() if statistics is not None}
+    pooled = pool(tested)
+    if pooled is None:
+        return {}
+    overall = {**_means(pooled), "recall": pooled.recall}
+    if task == "segmentation":
+        overall["dice_by_class"] = pooled.class_dice
+    return {**overall, "sites": {site: _means(statistics) for site, statistics in tested.items()}}
+
+
+def _means(statistics: Statistics) -> dict[str, object]:
+    return {
+        "aleatoric": statistics.aleatoric / statistics.samples,
+        "epistemic": statistics.epistemic / statistics.samples,
+        "zero_evidence": statistics.zero_evidence / statistics.samples,
+        "class_evidence": [share / statistics.samples for share in statistics.class_evidence],
+        "calibration": {
+            "count": statistics.calibration_count,
+            "confidence": statistics.calibration_confidence,
+            "correct": statistics.calibration_correct,
+        },
+    }
 
 
 def is_within(value: float, low: float, high: float) -> bool:
@@ -106,58 +155,61 @@ def is_within(value: float, low: float, high: float) -> bool:
     return low - slack <= value <= high + slack
 
 
-def _inconsistencies(statistics: Statistics, *, segmentation: bool, classes: int) -> Iterator[str]:
-    if statistics.samples <= 0:
-        yield "no sample"
-    yield from _wrong_lengths(statistics, segmentation=segmentation, classes=classes)
+def find_inconsistency(statistics: Statistics, *, task: str, classes: int) -> str:
+    """Return what no honest evaluation can report, in a few words; empty if there is nothing.
+
+    Lists must have the lengths that the task and the classes require, counts must add up, and every sum must lie
+    between the smallest and the largest value that its number of samples allows.
+    """
+    wrong = _wrong_lengths(statistics, task, classes) or _wrong_sums(statistics, task, classes)
+    return next(iter(wrong), "")
+
+
+def _wrong_lengths(statistics: Statistics, task: str, classes: int) -> list[str]:
+    is_segmentation = task == "segmentation"
+    bins = [
+        len(statistics.calibration_count),
+        len(statistics.calibration_confidence),
+        len(statistics.calibration_correct),
+        len(statistics.energy),
+    ]
+    lengths = {
+        "no sample": statistics.samples > 0,
+        "a confusion matrix of other classes": [*map(len, statistics.confusion)] == [classes] * classes,
+        "evidence of other classes": len(statistics.class_evidence) == classes,
+        "other bins": bins == [CALIBRATION_BINS] * 3 + [ENERGY_BINS],
+        "Dice of other classes": len(statistics.dice) == len(statistics.dice_count) == classes * is_segmentation,
+        "regions in classification": is_segmentation or not statistics.regions,
+    }
+    return [problem for problem, is_right in lengths.items() if not is_right]
+
+
+def _wrong_sums(statistics: Statistics, task: str, classes: int) -> list[str]:
     samples, predictions = statistics.samples, statistics.predictions
-    if predictions % samples if segmentation else predictions != samples:
-        yield "a confusion matrix of another number of samples"
-    yield from _wrong_calibration(statistics)
-    if sum(statistics.energy) != samples:
-        yield "energies of another number of samples"
-    shares = [statistics.zero_evidence, *statistics.class_evidence]
-    if not all(is_within(share, 0, samples) for share in shares):
-        yield "shares of evidence outside 0 to 1"
-    if not is_within(statistics.aleatoric, 0, samples * math.log(classes)):
-        yield "an aleatoric uncertainty outside 0 to ln C"
-    if not is_within(statistics.epistemic, -math.inf, -samples * math.lgamma(classes)):
-        yield "an epistemic uncertainty above -lnGamma(C)"
-    yield from _wrong_overlap(statistics)
-
-
-def _wrong_lengths(statistics: Statistics, *, segmentation: bool, classes: int) -> Iterator[str]:
-    if [*map(len, statistics.confusion)] != [classes] * classes:
-        yield "a confusion matrix of other classes"
-    if len(statistics.class_evidence) != classes:
-        yield "evidence of other classes"
-    bins = (statistics.calibration_count, statistics.calibration_confidence, statistics.calibration_correct)
-    if any(len(values) != CALIBRATION_BINS for values in bins) or len(statistics.energy) != ENERGY_BINS:
-        yield "other bins"
-    if any(len(values) != classes * segmentation for values in (statistics.dice, statistics.dice_count)):
-        yield "Dice of other classes"
-    if statistics.regions and not segmentation:
-        yield "regions in classification"
-
-
-def _wrong_calibration(statistics: Statistics) -> Iterator[str]:
     counts, correct = statistics.calibration_count, statistics.calibration_correct
-    diagonal = sum(row[index] for index, row in enumerate(statistics.confusion))
-    if sum(counts) != statistics.predictions or sum(correct) != diagonal:
-        yield "calibration bins that do not add up to the confusion matrix"
-    if any(right > count for right, count in zip(correct, counts, strict=True)):
-        yield "more correct predictions than predictions in a calibration bin"
-    confidence = zip(statistics.calibration_confidence, counts, strict=True)
-    if not all(is_within(total, 0, count) for total, count in confidence):
-        yield "a confidence outside 0 to 1"
-
-
-def _wrong_overlap(statistics: Statistics) -> Iterator[str]:
+    shares = [statistics.zero_evidence, *statistics.class_evidence]
     regions = statistics.regions.values()
-    scores = [*zip(statistics.dice, statistics.dice_count, strict=True), *((r.dice, r.count) for r in regions)]
-    if any(count > statistics.samples for _, count in scores):
-        yield "more Dice scores than images"
-    if not all(is_within(total, 0, count) for total, count in scores):
-        yield "a Dice score outside 0 to 1"
-    if any(region.hd95 < 0 for region in regions):
-        yield "a negative HD95"
+    dice = [*zip(statistics.dice, statistics.dice_count, strict=True), *((r.dice, r.count) for r in regions)]
+    confidence = zip(statistics.calibration_confidence, counts, strict=True)
+    sums = {
+        "a confusion matrix of another number of samples": (
+            predictions % samples == 0 if task == "segmentation" else predictions == samples
+        ),
+        "calibration bins that do not add up to the confusion matrix": (
+            (sum(counts), sum(correct)) == (predictions, statistics.correct)
+        ),
+        "more correct predictions than predictions in a calibration bin": all(map(le, correct, counts)),
+        "a confidence outside 0 to 1": all(is_within(total, 0, count) for total, count in confidence),
+        "energies of another number of samples": sum(statistics.energy) == samples,
+        "shares of evidence outside 0 to 1": all(is_within(share, 0, samples) for share in shares),
+        "an aleatoric uncertainty outside 0 to ln C": is_within(
+            statistics.aleatoric, 0, samples * math.log(classes)
+        ),
+        "an epistemic uncertainty above -lnGamma(C)": is_within(
+            statistics.epistemic, -math.inf, -samples * math.lgamma(classes)
+        ),
+        "more Dice scores than images": all(count <= samples for _, count in dice),
+        "a Dice score outside 0 to 1": all(is_within(total, 0, count) for total, count in dice),
+        "a negative HD95": all(region.hd95 >= 0 for region in regions),
+    }
+    return [problem for problem, is_right in sums.items() if not is_right]

@@ -7,9 +7,8 @@ from sklearn.metrics import balanced_accuracy_score, confusion_matrix, recall_sc
 
 from feal.evidential import aleatoric, build_loss, concentration, epistemic, expected_probability
 from feal.federation.site.evaluation import SampleOutputs, evaluate
-from feal.metrics import compute_metrics, find_metrics, recall
-from feal.metrics.diagnostics import compute_diagnostics
-from feal.metrics.statistics import ENERGY_BINS, ENERGY_RANGE, Statistics
+from feal.metrics import compute_metrics, find_metrics
+from feal.metrics.statistics import ENERGY_BINS, ENERGY_RANGE, Statistics, compute_diagnostics
 from feal.selection import SelectionContext
 from feal.settings import Component, Task
 from feal.testing import network
@@ -62,7 +61,7 @@ def test_figures_equal_a_straightforward_computation(task: Task, loss: str) -> N
     prediction = logits.argmax(1)
     truth, guess = target.flatten().numpy(), prediction.flatten().numpy()
     assert result.confusion == confusion_matrix(truth, guess, labels=range(CLASSES)).tolist()
-    assert recall(result) == pytest.approx(recall_score(truth, guess, average=None, zero_division=0))
+    assert result.recall == pytest.approx(recall_score(truth, guess, average=None, zero_division=0))
     pooled = {
         name: values["pooled"] for name, values in compute_metrics(find_metrics(task), {"a": result}).items()
     }

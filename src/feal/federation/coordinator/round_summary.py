@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from feal.federation import protocol as messages
 from feal.federation.coordinator.progress import add_seconds
 from feal.metrics import Statistics, compute_metrics, find_metrics
-from feal.metrics.diagnostics import compute_diagnostics
+from feal.metrics.statistics import compute_diagnostics
 from feal.rundir.journal import State
 from feal.rundir.records import Diagnostics, MetricValue, Round, SiteSelection, Step
 from feal.selection import find_strategy, short_name
