@@ -24,12 +24,18 @@ def test_it_is_monais_network_bit_by_bit() -> None:
 
 def test_the_bottleneck_is_a_sixteenth_of_the_image() -> None:
     model, batch = UNet(classes=2, channels=3), torch.rand(2, 3, 48, 48)
-    bottleneck, decoded = model._encode_and_decode(batch)
+    net = model.net
+    levels = [net.conv_0(batch)]
+    for down in (net.down_1, net.down_2, net.down_3, net.down_4):
+        levels.append(down(levels[-1]))
+    bottleneck = levels[-1]
     assert bottleneck.shape == (2, 256, 3, 3)
-    assert decoded.shape == (2, 16, 48, 48)
-    output = model.outputs(batch)
-    assert torch.equal(output.deep, bottleneck.flatten(1))
-    torch.testing.assert_close(output.features, bottleneck.mean(dim=(2, 3)))
+    for _ in range(2):
+        output = model.outputs(batch)
+        assert output.head_input.shape == (2, 16, 48, 48)
+        assert torch.equal(output.logits, model(batch))
+        assert torch.equal(output.deep, bottleneck.flatten(1))
+        torch.testing.assert_close(output.features, bottleneck.mean(dim=(2, 3)))
 
 
 def test_the_names_of_its_state_are_stable() -> None:

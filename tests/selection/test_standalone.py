@@ -9,7 +9,7 @@ from feal.errors import FealError
 from feal.evidential import aleatoric, concentration, epistemic
 from feal.selection import STRATEGIES, calibrated_uncertainty, relax
 from feal.selection.standalone import select
-from tests.models.test_adapter import Residual, Segmenter
+from tests.models.test_base import Residual, Segmenter
 
 ROLES = ("global", "local", "initial", "global_previous", "local_previous", "finetuned", "local_only")
 

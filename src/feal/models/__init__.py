@@ -3,6 +3,7 @@
 from feal.models import densenet, efficientnet, lite_unet, tiny_cnn, unet  # noqa: F401  (each registers its network)
 from feal.models.base import (
     MODELS,
+    ModuleAdapter,
     Network,
     Output,
     mixed_precision,
@@ -22,6 +23,7 @@ from feal.models.pretrained import (
 
 __all__ = [
     "MODELS",
+    "ModuleAdapter",
     "Network",
     "Output",
     "SplitClassifier",

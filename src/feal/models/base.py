@@ -1,14 +1,15 @@
-"""The contract of a network, and the device it runs on."""
+"""The contract of a network, any module as such a network, and the device it runs on."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from feal.errors import FealError
@@ -16,7 +17,6 @@ from feal.registry import Parameters, Registry
 from feal.settings import Task, Trainable
 
 if TYPE_CHECKING:
-    from feal.models.adapter import ObservedLayers
     from feal.models.pretrained import PublishedWeights
 
 
@@ -32,13 +32,13 @@ class Output(NamedTuple):
     In classification `head_input` is `features` after dropout: the same numbers in evaluation mode.
     """
 
-    logits: torch.Tensor
-    features: torch.Tensor
-    deep: torch.Tensor
-    head_input: torch.Tensor
+    logits: Tensor
+    features: Tensor
+    deep: Tensor
+    head_input: Tensor
 
 
-def pool_3x3(maps: torch.Tensor) -> torch.Tensor:
+def pool_3x3(maps: Tensor) -> Tensor:
     """Average the maps `[B, channels, H, W]` over a 3 x 3 grid and flatten them to `[B, channels * 9]`.
 
     A side that 3 does not divide gives cells that overlap by a row or column, as in the authors' code.
@@ -54,8 +54,8 @@ class Network(nn.Module, ABC):
     """A network that gives logits for training and an `Output` for selection.
 
     A subclass sets `task`, builds its layers from `classes` and `channels` with torch's global generator, and
-    defines `forward`. `head` and `outputs` are then found by observing one forward pass; a subclass that knows
-    them better overrides both. Parameters are declared in a nested `Params` and given to the constructor as
+    defines `forward`. `head` and `outputs` are then found by observing a forward pass; a subclass that knows them
+    better overrides both. Parameters are declared in a nested `Params` and given to the constructor as
     `params`. The memory format of the images is kept: channels-last images make a channels-last forward pass.
     """
 
@@ -83,28 +83,46 @@ class Network(nn.Module, ABC):
         self.classes = classes
         self.channels = channels
         self.part: Trainable = "all"
-        self._observed: ObservedLayers | None = None
+        self._layers: _Layers | None = None
 
     @abstractmethod
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """Return the logits `[B, C]` or `[B, C, H, W]` of images `[B, channels, H, W]`."""
 
     @property
     def head(self) -> nn.Linear | nn.Conv2d:
         """The last layer: `head(output.head_input)` is `output.logits`."""
-        from feal.models.adapter import head_of
+        if self._layers is None:
+            raise RuntimeError("the last layer is found in the first call of `outputs`: call it once before")
+        layer = self.get_submodule(self._layers.head)
+        assert isinstance(layer, nn.Linear | nn.Conv2d)
+        return layer
 
-        return head_of(self, self._observed)
+    def outputs(self, images: Tensor) -> Output:
+        """Return logits and features of images `[B, channels, H, W]`, all from one forward pass.
 
-    def outputs(self, images: torch.Tensor) -> Output:
-        """Return logits and features of images `[B, channels, H, W]`, all from one forward pass."""
-        from feal.models.adapter import find_layers, observe
+        The last linear or convolution layer that produced the logits is the head, its input the features. In
+        classification `deep` is the last map before the head that is larger than one pixel; in segmentation
+        `features` and `deep` come from the map with the fewest pixels, the bottleneck. A network without maps (on
+        vectors, say) has its features as `deep`.
 
-        if self._observed is None:
-            self._observed = find_layers(self, images)
-        return observe(self, images, self._observed)
+        Raises:
+            FealError: the logits are neither `[B, C]` nor `[B, C, H, W]`, or no layer produces them.
+        """
+        leaves = [name for name, layer in self.named_modules() if name and not any(layer.children())]
+        logits, calls = _record_calls(self, images, leaves if self._layers is None else filter(None, self._layers))
+        if self._layers is None:
+            self._layers = _find_layers(logits, calls)
+        last = {call.name: call for call in calls}
+        head_input = last[self._layers.head].inputs[0]
+        maps = last[self._layers.deep].output if self._layers.deep else None
+        features = head_input
+        if logits.dim() == 4:
+            features = (head_input if maps is None else maps).mean((2, 3))
+        deep = head_input.flatten(1) if maps is None else pool_3x3(maps)
+        return Output(logits=logits, features=features, deep=deep, head_input=head_input)
 
-    def run_trunk(self, images: torch.Tensor, *, part: Trainable) -> torch.Tensor:
+    def run_trunk(self, images: Tensor, *, part: Trainable) -> Tensor:
         """Return what the network reduced to `part` takes in place of these images; for `all` the images."""
         self._check_part(part)
         return images
@@ -144,6 +162,81 @@ class Network(nn.Module, ABC):
             )
 
 
+class ModuleAdapter(Network):
+    """Present a plain module `images -> logits` as a `Network`, whose layers are found by its first batch.
+
+    >>> pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), pool, nn.Linear(4, 2))
+    >>> [tuple(part.shape) for part in ModuleAdapter(net).outputs(torch.zeros(5, 3, 8, 8))]
+    [(5, 2), (5, 4), (5, 36), (5, 4)]
+    """
+
+    task: Task  # type: ignore[misc]  # known once the module has run
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(classes=0, channels=0)
+        self.module = module
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.module(images)
+        return logits
+
+    def outputs(self, images: Tensor) -> Output:
+        output = super().outputs(images)
+        self.classes = output.logits.shape[1]
+        self.task = "classification" if output.logits.dim() == 2 else "segmentation"
+        return output
+
+
+class _Layers(NamedTuple):
+    """Names of the layers that an `Output` is taken from."""
+
+    head: str
+    deep: str
+    """The layer whose map is pooled; empty where there is none."""
+
+
+class _Call(NamedTuple):
+    name: str
+    layer: nn.Module
+    inputs: tuple[Any, ...]
+    output: Tensor
+
+
+def _record_calls(network: Network, images: Tensor, names: Iterable[str]) -> tuple[Any, list[_Call]]:
+    """Run a network and return its logits with the calls of these layers, in the order they ran."""
+    calls: list[_Call] = []
+
+    def record(name: str, layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if isinstance(output, Tensor):
+            calls.append(_Call(name, layer, inputs, output))
+
+    with ExitStack() as hooks:
+        for name in names:
+            layer = network.get_submodule(name)
+            hooks.enter_context(layer.register_forward_hook(partial(record, name)))
+        return network(images), calls
+
+
+def _find_layers(logits: Any, calls: list[_Call]) -> _Layers:
+    if not isinstance(logits, Tensor) or logits.dim() not in (2, 4):
+        raise FealError("The model must return logits [batch, classes] or [batch, classes, height, width].")
+    heads = [
+        number
+        for number, call in enumerate(calls)
+        if isinstance(call.layer, nn.Linear | nn.Conv2d) and call.output.shape[1] == logits.shape[1]
+    ]
+    if not heads:
+        raise FealError("No linear or convolution layer of the model gives its logits: make one the last layer.")
+    maps = [(call.name, call.output[0, 0].numel()) for call in calls[: heads[-1]] if call.output.dim() == 4]
+    if logits.dim() == 4:
+        fewest = min((pixels for _, pixels in maps), default=0)
+        maps = [(name, pixels) for name, pixels in maps if pixels == fewest]
+    else:
+        maps = [(name, pixels) for name, pixels in maps if pixels > 1]
+    return _Layers(head=calls[heads[-1]].name, deep=maps[-1][0] if maps else "")
+
+
 MODELS: Registry[type[Network]] = Registry("model")
 
 
@@ -158,7 +251,7 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def to_device(images: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(images: Tensor, device: torch.device) -> Tensor:
     """Move images or maps [B, C, H, W] to a device, channels last: up to twice as fast on a CPU.
 
     Tensors of other dimensions, which stand for images, keep their memory format.

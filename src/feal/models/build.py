@@ -30,11 +30,6 @@ def build_model(
 
     Args:
         name: a registered network, or a user's own, `file.py:Class`.
-        task: classification or segmentation.
-        classes: number of classes.
-        channels: channels of an image.
-        height: height of an image.
-        width: width of an image.
         params: values of the network's parameters.
 
     Raises:
@@ -48,9 +43,14 @@ def build_model(
     """
     model = find_model(name)
     own: Parameters = read_params(model, params or {}, section="model", name=name)
-    _check_task(name, task)
-    _check_at_least(2, classes, what="classes")
-    _check_at_least(1, channels, what="image channels")
+    if model.task != task:
+        fitting = ", ".join(list_models(task)) or "none"
+        raise FealError(
+            f"The model '{name}' is for {model.task}, not for {task}: the models that fit are {fitting}."
+        )
+    for fewest, number, what in ((2, classes, "classes"), (1, channels, "image channels")):
+        if number < fewest:
+            raise FealError(f"A model needs at least {fewest} {what}, and the data have {number}.")
     model.check_size(height, width)
     if ":" not in name:
         return _construct(model, own, classes, channels)
@@ -60,13 +60,7 @@ def build_model(
 def restore_model(
     name: str, weights: Mapping[str, torch.Tensor], *, params: Mapping[str, Any] | None = None, **shape: Any
 ) -> Network:
-    """Build a network with these weights, without drawing from torch's global generator.
-
-    Args:
-        name: a registered network, or a user's own, `file.py:Class`.
-        weights: its parameters and buffers.
-        params: values of the network's parameters.
-        **shape: task, classes, channels, height and width, as for `build_model`.
+    """Build a network as `build_model` does, with these weights, without drawing from torch's global generator.
 
     Raises:
         FealError: as of `build_model`.
@@ -138,15 +132,3 @@ def _construct_plugin(
             "[batch, numbers], and `head(head_input)` gives the logits."
         )
     return network.train()
-
-
-def _check_task(name: str, task: Task) -> None:
-    offered = find_model(name).task
-    if offered != task:
-        fitting = ", ".join(list_models(task)) or "none"
-        raise FealError(f"The model '{name}' is for {offered}, not for {task}: the models that fit are {fitting}.")
-
-
-def _check_at_least(fewest: int, number: int, *, what: str) -> None:
-    if number < fewest:
-        raise FealError(f"A model needs at least {fewest} {what}, and the data have {number}.")

@@ -11,13 +11,10 @@ from torch import nn
 from feal.models.base import MODELS
 from feal.models.frozen import SplitClassifier
 from feal.models.pretrained import DownloadedWeights, PublishedWeights
-from feal.settings import Task
 
 LATE, LAST = 9, 10
 """Numbers of MONAI's layers up to the third dense block, 1,024 channels at 1/16 of the image's size, and up to
 the last one, which takes 512 channels at 1/32."""
-
-
 TORCHVISION = DownloadedWeights("densenet-121", "https://download.pytorch.org/models/densenet121-a639ec97.pth")
 """The file that MONAI uses as well; MONAI's own loading silently skips what does not fit."""
 
@@ -29,17 +26,12 @@ class DenseNet121(SplitClassifier):
     `deep` is the third dense block (9,216 numbers), `features` the pooled last maps (1,024 numbers).
     """
 
-    task: ClassVar[Task] = "classification"
     min_side: ClassVar[int] = 32
     imagenet_weights: ClassVar[PublishedWeights | None] = TORCHVISION
-    lower_layers: ClassVar[tuple[str, ...]] = tuple(
-        f"net.features.{name}"
-        for name in (
-            "conv0",
-            "norm0",
-            *(f"denseblock{n}" for n in (1, 2, 3)),
-            *(f"transition{n}" for n in (1, 2, 3)),
-        )
+    lower_layers: ClassVar[tuple[str, ...]] = (
+        "net.features.conv0",
+        "net.features.norm0",
+        *(f"net.features.{kind}{number}" for kind in ("denseblock", "transition") for number in (1, 2, 3)),
     )
     upper_layers: ClassVar[tuple[str, ...]] = ("net.features.denseblock4", "net.features.norm5")
     lower_channels: ClassVar[int] = 512

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +12,6 @@ from torch import nn
 from feal.models.base import MODELS
 from feal.models.frozen import SplitClassifier
 from feal.models.pretrained import DownloadedWeights, PackagedWeights, PublishedWeights
-from feal.settings import Task
 
 LATE_STAGE, LAST_STAGE = 5, 6
 """Numbers of stages of blocks: `deep` comes after the first, 112 channels at 1/16 of the image's size; the tail
@@ -19,8 +19,7 @@ begins after the second, with 192 channels at 1/32."""
 
 # MONAI's 0.01 needs thousands of steps to reach the true statistics: from random weights, 100 steps left the
 # network at chance and its features constant to 1e-9 in evaluation mode, at 0.91 accuracy in training mode.
-MOMENTUM = 0.1
-NORM = ("batch", {"eps": 1e-3, "momentum": MOMENTUM})
+NORM = ("batch", {"eps": 1e-3, "momentum": 0.1})
 
 
 class EfficientNet(SplitClassifier):
@@ -29,21 +28,25 @@ class EfficientNet(SplitClassifier):
     `deep` is the 112-channel stage (1,008 numbers), `features` the pooled last maps (1,280 numbers).
     """
 
-    task: ClassVar[Task] = "classification"
     min_side: ClassVar[int] = 32
     lower_layers: ClassVar[tuple[str, ...]] = (
         "net._conv_stem",
         "net._bn0",
         *(f"net._blocks.{stage}" for stage in range(LAST_STAGE)),
     )
-    upper_layers: ClassVar[tuple[str, ...]] = (
-        "net._blocks.6",
-        "net._conv_head",
-        "net._bn1",
-    )
+    upper_layers: ClassVar[tuple[str, ...]] = ("net._blocks.6", "net._conv_head", "net._bn1")
     lower_channels: ClassVar[int] = 192
     lower_deep_size: ClassVar[int] = 112 * 9
-    net: Any
+
+    def __init__(self, *, classes: int, channels: int) -> None:
+        super().__init__(classes=classes, channels=channels)
+        self.net = self.build_blocks(classes=classes, channels=channels)
+        self.dropout = self.net._dropout
+
+    @staticmethod
+    @abstractmethod
+    def build_blocks(*, classes: int, channels: int) -> Any:
+        """Build MONAI's network."""
 
     @property
     def head(self) -> nn.Linear:
@@ -89,15 +92,14 @@ class EfficientNetB0(EfficientNet):
 
     imagenet_weights: ClassVar[PublishedWeights | None] = B0_WEIGHTS
 
-    def __init__(self, *, classes: int, channels: int) -> None:
-        super().__init__(classes=classes, channels=channels)
+    @staticmethod
+    def build_blocks(*, classes: int, channels: int) -> Any:
         # MONAI takes more than a second to import, so it is imported where such a network is built.
         from monai.networks.nets.efficientnet import EfficientNetBN
 
-        self.net = EfficientNetBN(
+        return EfficientNetBN(
             "efficientnet-b0", pretrained=False, in_channels=channels, num_classes=classes, norm=NORM
         )
-        self.dropout = self.net._dropout
 
 
 LITE0 = (
@@ -115,24 +117,17 @@ LITE0_WEIGHTS = PackagedWeights(
 )
 
 
-def build_lite0_blocks(*, classes: int, channels: int) -> nn.Module:
-    """Build MONAI's EfficientNet with Lite0's blocks and ReLU6 in place of swish."""
-    from monai.networks.nets.efficientnet import EfficientNet as Monai
-
-    net: Any = Monai(list(LITE0), in_channels=channels, num_classes=classes, norm=NORM, drop_connect_rate=0.2)
-    for block in (net, *(block for stage in net._blocks for block in stage)):
-        block._swish = nn.ReLU6(inplace=True)
-    whole: nn.Module = net
-    return whole
-
-
 @MODELS.register("efficientnet-lite0", summary="classification from 32 px, for CPUs: 3.4 M parameters")
 class EfficientNetLite0(EfficientNet):
     """EfficientNet-Lite0: B0 without squeeze-and-excitation, ReLU6 in place of swish."""
 
     imagenet_weights: ClassVar[PublishedWeights | None] = LITE0_WEIGHTS
 
-    def __init__(self, *, classes: int, channels: int) -> None:
-        super().__init__(classes=classes, channels=channels)
-        self.net = build_lite0_blocks(classes=classes, channels=channels)
-        self.dropout = self.net._dropout
+    @staticmethod
+    def build_blocks(*, classes: int, channels: int) -> Any:
+        from monai.networks.nets.efficientnet import EfficientNet as Monai
+
+        net: Any = Monai(list(LITE0), in_channels=channels, num_classes=classes, norm=NORM, drop_connect_rate=0.2)
+        for block in (net, *(block for stage in net._blocks for block in stage)):
+            block._swish = nn.ReLU6(inplace=True)
+        return net

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from feal.models.base import Network, Output, pool_3x3
 from feal.registry import Parameters
-from feal.settings import Trainable
+from feal.settings import Task, Trainable
 
 
 class SplitClassifier(Network):
@@ -23,6 +23,7 @@ class SplitClassifier(Network):
     those of the whole network.
     """
 
+    task: ClassVar[Task] = "classification"
     trainable_parts: ClassVar[tuple[Trainable, ...]] = ("tail", "head")
     lower_layers: ClassVar[tuple[str, ...]]
     """Dotted names of the layers that `run_lower` uses."""

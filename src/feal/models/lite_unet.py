@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import nn
@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 from feal.errors import FealError
 from feal.models.base import MODELS, Network, Output, pool_3x3
-from feal.models.efficientnet import LITE0_WEIGHTS, build_lite0_blocks, efficientnet_file_name
+from feal.models.efficientnet import LITE0_WEIGHTS, EfficientNetLite0, efficientnet_file_name
 from feal.models.pretrained import PublishedWeights
 from feal.settings import Task, Trainable
 
 LEVELS = ((1, 24), (2, 40), (4, 112), (6, 320))
 """The last stage of blocks at 1/4, 1/8, 1/16 and 1/32 of the image's size, and its channels."""
-WIDTHS = (96, 64, 48, 32)
+DECODER_WIDTHS = (96, 64, 48, 32)
 """Of the decoder, from 1/16 of the image's size to 1/2."""
 DEEP = 2
 """The level of `deep`: 112 channels, as of EfficientNet."""
@@ -58,15 +58,14 @@ class LiteUNet(Network):
 
     def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__(classes=classes, channels=channels)
-        blocks = build_lite0_blocks(classes=classes, channels=channels)
+        self.net = EfficientNetLite0.build_blocks(classes=classes, channels=channels)
         for name in ("_conv_head", "_conv_head_padding", "_bn1", "_fc"):
-            setattr(blocks, name, nn.Identity())
-        self.net: Any = blocks
+            setattr(self.net, name, nn.Identity())
         below = [channels for _, channels in LEVELS][::-1]
-        entering = (below[0], *WIDTHS[:-1])
-        sizes = zip(entering, (*below[1:], 0), WIDTHS, strict=True)
+        entering = (below[0], *DECODER_WIDTHS[:-1])
+        sizes = zip(entering, (*below[1:], 0), DECODER_WIDTHS, strict=True)
         self.steps = nn.ModuleList(DecoderStep(*step) for step in sizes)
-        self.last = nn.Conv2d(WIDTHS[-1], classes, 1)
+        self.last = nn.Conv2d(DECODER_WIDTHS[-1], classes, 1)
 
     @property
     def head(self) -> nn.Conv2d:
@@ -128,14 +127,13 @@ class LiteUNet(Network):
 
     def _unflatten(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Return the levels of a square image from their numbers side by side."""
-        factors = [2**exponent for exponent in reversed(range(len(LEVELS)))]
-        numbers = sum(channels * factor**2 for factor, (_, channels) in zip(factors, LEVELS, strict=True))
-        side = math.isqrt(flat.shape[1] // numbers)
-        shapes = [(channels, side * factor) for factor, (_, channels) in zip(factors, LEVELS, strict=True)]
-        parts = flat.split([channels * width**2 for channels, width in shapes], dim=1)
+        shapes = [(channels, 2**exponent) for exponent, (_, channels) in zip((3, 2, 1, 0), LEVELS, strict=True)]
+        smallest = math.isqrt(flat.shape[1] // sum(channels * factor**2 for channels, factor in shapes))
+        sizes = [(channels, smallest * factor, smallest * factor) for channels, factor in shapes]
+        parts = flat.split([math.prod(size) for size in sizes], dim=1)
         return [
-            part.reshape(-1, channels, width, width).contiguous(memory_format=torch.channels_last)
-            for part, (channels, width) in zip(parts, shapes, strict=True)
+            part.reshape(-1, *size).contiguous(memory_format=torch.channels_last)
+            for part, size in zip(parts, sizes, strict=True)
         ]
 
     def _decode(self, levels: list[torch.Tensor]) -> torch.Tensor:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import socket
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -21,35 +22,31 @@ from feal.models.base import MODELS, Network
 from feal.models.build import build_model, find_model
 from feal.tensors import Tensors, hash_tensors
 
-_CONNECTION_ERRORS = (OSError, HTTPException)
-
+NONE, IMAGENET = "none", "imagenet"
 TIMEOUT = 30.0
 """Seconds to wait for a server; torch's hub would wait for ever behind a firewall that drops packets."""
 
 
-class PublishedWeights(Protocol):
-    """Weights that somebody published; their tensors have the publisher's names."""
+class PublishedWeights(ABC):
+    """Weights that were published; their tensors have the publisher's names."""
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027  (by default only reading can tell)
         """Raise a `FealError` if it is known beforehand that they are not available here."""
 
+    @abstractmethod
     def tensors(self) -> Tensors:
         """Return the tensors; a `FealError` if they are not available."""
 
 
 @dataclass(frozen=True)
-class DownloadedWeights:
+class DownloadedWeights(PublishedWeights):
     """Weights in a file that torch's hub downloads once and caches."""
 
     name: str
     url: str
     """Ends in the first digits of the file's SHA-256, which a download is checked against."""
 
-    def check(self) -> None:
-        """Do nothing: only a download can tell."""
-
     def tensors(self) -> Tensors:
-        """Return the tensors of the file; a `FealError` if it cannot be downloaded."""
         try:
             with _any_pickle_protocol(), _socket_timeout():
                 tensors = torch.hub.load_state_dict_from_url(
@@ -64,7 +61,7 @@ class DownloadedWeights:
 
 
 @dataclass(frozen=True)
-class PackagedWeights:
+class PackagedWeights(PublishedWeights):
     """Weights in a file of a Python package, which one of this project's extras installs."""
 
     package: str
@@ -72,11 +69,9 @@ class PackagedWeights:
     extra: str
 
     def check(self) -> None:
-        """Raise a `FealError` unless the package is installed."""
         self._folder()
 
     def tensors(self) -> Tensors:
-        """Return the tensors of the file."""
         return read_weights_file(self._folder() / self.file)
 
     def _folder(self) -> Path:
@@ -96,7 +91,11 @@ def read_weights_file(path: Path) -> Tensors:
         FealError: no such file, or it holds something else.
     """
     try:
-        tensors = load_file(path) if path.suffix == ".safetensors" else _state_dict(path)
+        if path.suffix == ".safetensors":
+            tensors = load_file(path)
+        else:
+            with _any_pickle_protocol():
+                tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # arbitrary bytes make torch fail in any way, even with an AssertionError
         raise FealError(
             f"The weights {path} cannot be read ({_reason(error)}): give safetensors, or a state dict of torch."
@@ -115,11 +114,6 @@ def _is_plain(name: object, value: object) -> bool:
     if not isinstance(name, str) or not isinstance(value, torch.Tensor):
         return False
     return value.layout is torch.strided and not value.is_quantized and not value.is_meta
-
-
-def _state_dict(path: Path) -> object:
-    with _any_pickle_protocol():
-        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 @contextmanager
@@ -141,13 +135,10 @@ def _socket_timeout() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    if not isinstance(error, _CONNECTION_ERRORS):
+    if not isinstance(error, OSError | HTTPException):
         return "it is not such a file, or damaged"
     text = getattr(error, "strerror", None) or str(error)
     return next(iter(text.splitlines()), type(error).__name__)
-
-
-NONE, IMAGENET = "none", "imagenet"
 
 
 def read_weights(model: str, source: str, *, digest: str | None = None) -> Tensors:
@@ -182,12 +173,10 @@ def build_initial_model(
     """Build the whole network that a run starts with: random weights, then those that `weights` provides.
 
     Args:
-        name: name of the network.
+        name: as for `build_model`, and so are `params` and `shape`.
         weights: `none`, `imagenet`, or a file of weights.
         weights_digest: digest that the weights must have.
         frozen: leave torch's global generator as it is, for a trunk whose weights are not drawn from it.
-        params: values of the network's parameters.
-        **shape: task, classes, channels, height and width, as for `build_model`.
 
     Raises:
         FealError: the images do not fit the network, or the weights are unavailable or do not fit it.

@@ -13,15 +13,14 @@ from torch import nn
 from feal.models.base import MODELS
 from feal.models.frozen import SplitClassifier
 from feal.registry import Parameters
-from feal.settings import Task
 
-WIDTHS = (16, 32, 64, 128)
+BLOCK_WIDTHS = (16, 32, 64, 128)
 LAST = 12
 """Index of the last convolution among the layers."""
 
 # A site with some 40 labels makes few steps a round, and with torch's 0.1 the statistics lag behind the weights:
 # on the synthetic lesions, 48 labels a site, five rounds of FedAvg give .28 balanced accuracy, and .36 with 0.5.
-MOMENTUM = 0.5
+BATCH_NORM_MOMENTUM = 0.5
 
 
 @MODELS.register("tiny-cnn", summary="classification from 16 px: four convolutions, 0.1 M parameters")
@@ -40,17 +39,16 @@ class TinyCNN(SplitClassifier):
         dropout: float = Field(0.0, ge=0, lt=1, description="probability of dropping a feature in training")
 
     params: Params
-    task: ClassVar[Task] = "classification"
     min_side: ClassVar[int] = 16
-    lower_channels: ClassVar[int] = WIDTHS[-2]
+    lower_channels: ClassVar[int] = BLOCK_WIDTHS[-2]
     lower_layers: ClassVar[tuple[str, ...]] = tuple(f"blocks.{layer}" for layer in range(LAST))
     upper_layers: ClassVar[tuple[str, ...]] = tuple(f"blocks.{layer}" for layer in range(LAST, LAST + 3))
 
     def __init__(self, *, classes: int, channels: int, params: Parameters | None = None) -> None:
         super().__init__(classes=classes, channels=channels, params=params)
-        self.blocks = nn.Sequential(*_layers((channels, *WIDTHS)))
+        self.blocks = nn.Sequential(*_layers((channels, *BLOCK_WIDTHS)))
         self.dropout = nn.Dropout(self.params.dropout)
-        self.classifier = nn.Linear(WIDTHS[-1], classes)
+        self.classifier = nn.Linear(BLOCK_WIDTHS[-1], classes)
 
     @property
     def head(self) -> nn.Linear:
@@ -81,5 +79,5 @@ def _layers(widths: tuple[int, ...]) -> Iterator[nn.Module]:
         if level > 0:
             yield nn.MaxPool2d(2)
         yield nn.Conv2d(before, after, kernel_size=3, padding=1, bias=False)
-        yield nn.BatchNorm2d(after, momentum=MOMENTUM)
+        yield nn.BatchNorm2d(after, momentum=BATCH_NORM_MOMENTUM)
         yield nn.ReLU(inplace=True)

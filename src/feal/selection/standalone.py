@@ -11,8 +11,7 @@ from torch import nn
 
 from feal.errors import FealError
 from feal.losses import LOSSES
-from feal.models import Network
-from feal.models.adapter import ModuleAdapter
+from feal.models import ModuleAdapter, Network
 from feal.plugins import read_params
 from feal.rng import Address
 from feal.selection.base import (
