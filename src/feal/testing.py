@@ -181,7 +181,6 @@ class StrategyContract:
             batch_size=batch_size,
             scratch=scratch,
             device=torch.device("cpu"),
-            gradients=self.strategy.needs_gradients,
         ) as columns:
             return Columns(columns.ids, {name: value.clone() for name, value in columns.values.items()})
 

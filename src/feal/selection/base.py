@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch import Generator, Tensor
 
 from feal.errors import FealError
 from feal.evidential import aleatoric, evidential_reading, uncertainties
@@ -34,9 +35,9 @@ class SelectionContext:
 
     task: Task
     classes: int
-    site_counts: torch.Tensor
+    site_counts: Tensor
     """Labelled samples (or pixels) of each class at this site, float64 [classes]."""
-    total_counts: torch.Tensor
+    total_counts: Tensor
     """The same summed over all sites; the site's own where counts are not shared."""
     loss: Loss
     """What the models were trained by."""
@@ -49,7 +50,7 @@ class SelectionContext:
         return cls(task=task, classes=classes, site_counts=none, total_counts=none, loss=loss)
 
     @property
-    def prior_counts(self) -> torch.Tensor:
+    def prior_counts(self) -> Tensor:
         """The counts of the class prior: the site's under `class_count_scope: site`, otherwise all sites'."""
         return self.site_counts if self.class_count_scope == "site" else self.total_counts
 
@@ -63,53 +64,52 @@ class SelectionContext:
             scope=self.class_count_scope,
         )
 
-    def concentration(self, logits: torch.Tensor) -> torch.Tensor:
+    def concentration(self, logits: Tensor) -> Tensor:
         """Return the Dirichlet parameters of logits, by default settings if the loss is not evidential."""
         return evidential_reading(self.loss).concentration(logits, task=self.task)
 
-    def probability(self, logits: torch.Tensor) -> torch.Tensor:
+    def probability(self, logits: Tensor) -> Tensor:
         """Return class probabilities: alpha / S under the evidential loss, softmax otherwise."""
         return self.loss.probability(logits, task=self.task)
 
 
 class RoleModel:
-    """One model in its role; what it says of the batch at hand is computed once, whoever asks."""
+    """One model in its role; its output for the current batch is computed once for all observers."""
 
     def __init__(self, module: Network) -> None:
         self.module = module
-        self._batch: torch.Tensor | None = None
-        self._output: Output | None = None
-        self._aleatoric: torch.Tensor | None = None
-        self._epistemic: torch.Tensor | None = None
+        self.forget()
 
-    def __call__(self, images: torch.Tensor) -> Output:
+    def forget(self) -> None:
+        """Release the last batch and what was computed of it."""
+        self._batch: Tensor | None = None
+        self._output: Output | None = None
+        self._aleatoric: Tensor | None = None
+        self._epistemic: Tensor | None = None
+
+    def __call__(self, images: Tensor) -> Output:
         if self._output is None or self._batch is not images:
             self.forget()
             self._batch, self._output = images, self.module.outputs(images)
         return self._output
 
-    def aleatoric(self, images: torch.Tensor, context: SelectionContext) -> torch.Tensor:
-        """Aleatoric uncertainty of each image, float64 [batch]: the pixel mean for segmentation."""
+    def aleatoric(self, images: Tensor, context: SelectionContext) -> Tensor:
+        """Return the aleatoric uncertainty of each image, float64 [batch]: the pixel mean in segmentation."""
         output = self(images)
         if self._aleatoric is None:
             self._aleatoric = per_image(aleatoric(context.concentration(output.logits)))
         return self._aleatoric
 
-    def uncertainty(self, images: torch.Tensor, context: SelectionContext) -> tuple[torch.Tensor, torch.Tensor]:
-        """Aleatoric and epistemic uncertainty of each image; together they cost little more than one."""
+    def uncertainty(self, images: Tensor, context: SelectionContext) -> tuple[Tensor, Tensor]:
+        """Return aleatoric and epistemic uncertainty of each image; together they cost little more than one."""
         output = self(images)
         if self._aleatoric is None or self._epistemic is None:
-            both = uncertainties(context.concentration(output.logits))
-            self._aleatoric, self._epistemic = per_image(both[0]), per_image(both[1])
+            self._aleatoric, self._epistemic = map(per_image, uncertainties(context.concentration(output.logits)))
         return self._aleatoric, self._epistemic
 
-    def forget(self) -> None:
-        """Let go of the last batch."""
-        self._batch = self._output = self._aleatoric = self._epistemic = None
 
-
-def per_image(values: torch.Tensor) -> torch.Tensor:
-    """One number an image: [batch] as it is, the mean over pixels of [batch, height, width]."""
+def per_image(values: Tensor) -> Tensor:
+    """Return one number an image: [batch] as it is, the mean over pixels of [batch, height, width]."""
     return values.flatten(1).mean(1) if values.dim() > 1 else values
 
 
@@ -118,14 +118,14 @@ Models = Mapping[Role, RoleModel]
 
 @dataclass(frozen=True)
 class Columns:
-    """What was observed: one row a sample, in the order of their ids, whatever order they came in.
+    """What was observed: one row a sample, in the order of their ids.
 
     >>> Columns(["b", "a"], {"score": torch.tensor([2.0, 1.0])})["score"]
     tensor([1., 2.])
     """
 
     ids: Sequence[str]
-    values: Mapping[str, torch.Tensor]
+    values: Mapping[str, Tensor]
     """Scalars as float64 [n]; wide columns as float32 [n, ...], possibly on disk."""
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class Columns:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, name: str) -> torch.Tensor:
+    def __getitem__(self, name: str) -> Tensor:
         """Return a column; without samples every column is empty."""
         return self.values[name] if self.ids else torch.empty(0, dtype=torch.float64)
 
@@ -147,7 +147,7 @@ class Selection:
     """Hold samples in order of preference, why each was selected, and what happened on the way."""
 
     ids: list[str]
-    parts: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
     """Numbers behind each sample, [len(ids)]; `score` is what it was ranked by."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """`rejected` for diversity, `filled` in because the strategy ran short."""
@@ -165,7 +165,6 @@ class Strategy(Configurable, ABC):
     """Every model it may look at; `required_roles` says which under its parameters."""
     needs_images: ClassVar[bool] = True
     """Whether it observes anything; without, no sample is read for it."""
-    needs_gradients: ClassVar[bool] = False
     needs_labelled: ClassVar[bool] = False
     """Whether it observes the labelled samples, too, and gets their columns."""
     is_full_supervision: ClassVar[bool] = False
@@ -180,19 +179,28 @@ class Strategy(Configurable, ABC):
         return self.roles
 
     @abstractmethod
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         """Return small per-sample columns [batch, ...] of images [batch, channels, height, width]."""
 
     @abstractmethod
     def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
+        self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
     ) -> Selection:
         """Return `budget` distinct ids of the pool at most, best first: a pure function of its arguments."""
+
+
+class RankingStrategy(Strategy):
+    """Choose the samples with the largest score."""
+
+    @abstractmethod
+    def score_pool(self, pool: Columns, generator: Generator) -> dict[str, Tensor]:
+        """Return the `score` of every sample of the pool [n], and further numbers behind it."""
+
+    def choose(
+        self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
+    ) -> Selection:
+        parts = self.score_pool(pool, generator)
+        return make_selection(pool, top_k(parts["score"], budget), parts)
 
 
 QUERIED: Mapping[QueryModel, tuple[Role, ...]] = {
@@ -244,9 +252,7 @@ def validate_selection(selection: Selection, pool: Columns, budget: int, *, stra
             raise FealError(f"Strategy {strategy} gave sample {sample} a {name} that is not finite: mend it.")
 
 
-def make_selection(
-    pool: Columns, indices: torch.Tensor, parts: Mapping[str, torch.Tensor], **counts: int
-) -> Selection:
+def make_selection(pool: Columns, indices: Tensor, parts: Mapping[str, Tensor], **counts: int) -> Selection:
     """Return a selection by row numbers, with the selected rows of whole-pool parts."""
     return Selection(
         ids=[pool.ids[index] for index in indices.tolist()],
@@ -280,7 +286,7 @@ def build_strategy(strategy: Component) -> Strategy:
     return owner(read_params(owner, strategy.params, section="strategy", name=strategy.name))
 
 
-def top_k(score: torch.Tensor, budget: int) -> torch.Tensor:
+def top_k(score: Tensor, budget: int) -> Tensor:
     """Return row numbers of the `budget` largest scores [n], largest first, ties by row.
 
     >>> top_k(torch.tensor([1.0, 3.0, 2.0, 3.0]), 3).tolist()

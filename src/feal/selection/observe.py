@@ -11,14 +11,15 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from feal.errors import FealError
 from feal.fileio import write_error
 from feal.models import Network
 from feal.selection.base import Columns, Models, Role, RoleModel, SelectionContext
 
-Observer = Callable[[torch.Tensor, Models, SelectionContext], dict[str, torch.Tensor]]
-ReadImages = Callable[[Sequence[str]], torch.Tensor]
+Observer = Callable[[Tensor, Models, SelectionContext], dict[str, Tensor]]
+ReadImages = Callable[[Sequence[str]], Tensor]
 
 
 @contextmanager
@@ -32,12 +33,10 @@ def observe_samples(
     batch_size: int,
     scratch: Path,
     device: torch.device,
-    gradients: bool = False,
 ) -> Iterator[Columns]:
-    """Columns of the samples, as long as the context lasts; wide ones lie in the scratch folder.
+    """Yield the columns of the samples; wide ones lie in the scratch folder as long as the context lasts.
 
-    Samples are visited in the order of their ids, whatever the caller's: a network's last bits depend on the
-    batch's make-up.
+    Samples are visited in the order of their ids, as a network's last bits depend on the batch's make-up.
 
     Raises:
         FealError: a column holds NaN or infinity (names the sample).
@@ -47,51 +46,64 @@ def observe_samples(
         yield Columns(ids, {})
         return
     with _scratch_folder(scratch) as folder:
-        table = _Table(len(ids), folder)
+        values: dict[str, Tensor] = {}
         models: dict[Role, RoleModel] = {role: RoleModel(network.eval()) for role, network in networks.items()}
-        with torch.set_grad_enabled(gradients):
+        with torch.no_grad():
             for start in range(0, len(ids), batch_size):
                 batch = ids[start : start + batch_size]
-                images = read(batch).to(device)
-                for observe in observers:
-                    table.put(start, batch, observe(images, models, context))
-                for model in models.values():
-                    model.forget()
-        yield Columns(ids, table.values)
+                names = [f"sample {sample}" for sample in batch]
+                columns = observe_batch(read(batch).to(device), names, observers, models, context)
+                for name, column in columns.items():
+                    if name not in values:
+                        values[name] = _allocate(folder / name, (len(ids), *column.shape[1:]))
+                    values[name][start : start + len(batch)] = column
+        yield Columns(ids, values)
 
 
-class _Table:
-    """Columns under way: scalars in memory, wide ones on disk (a million rows of 1,280 numbers are 5 GB)."""
+def observe_batch(
+    images: Tensor, names: Sequence[str], observers: Sequence[Observer], models: Models, context: SelectionContext
+) -> dict[str, Tensor]:
+    """Return the columns of one batch on the CPU, scalars in float64 and wide ones in float32.
 
-    def __init__(self, rows: int, folder: Path) -> None:
-        self.values: dict[str, torch.Tensor] = {}
-        self._rows = rows
-        self._folder = folder
+    Raises:
+        FealError: a column has another length than `names`, or holds NaN or infinity (names the image).
+    """
+    columns: dict[str, Tensor] = {}
+    for observe in observers:
+        for name, column in observe(images, models, context).items():
+            _check_column(name, column, names)
+            columns[name] = column.detach().to("cpu", torch.float64 if column.dim() == 1 else torch.float32)
+    for model in models.values():
+        model.forget()
+    return columns
 
-    def put(self, start: int, ids: Sequence[str], columns: Mapping[str, torch.Tensor]) -> None:
-        for name, column in columns.items():
-            if column.dim() == 0 or len(column) != len(ids):
-                raise FealError(
-                    f"The column '{name}' has the shape {list(column.shape)} for {len(ids)} samples: "
-                    "mend the strategy's `observe`."
-                )
-            _check_finite(name, ids, column)
-            if name not in self.values:
-                self.values[name] = self._new(name, column)
-            self.values[name][start : start + len(ids)] = column.detach().cpu()
 
-    def _new(self, name: str, column: torch.Tensor) -> torch.Tensor:
-        if column.dim() == 1:
-            return torch.empty(self._rows, dtype=torch.float64)
-        shape = (self._rows, *column.shape[1:])
-        path = self._folder / name
-        try:
-            # All at once: a disk that is full later would kill the process without a word.
-            with path.open("wb") as file:
-                _reserve(file.fileno(), 4 * math.prod(shape))
-        except OSError as error:
-            raise write_error(path, error) from error
-        return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="r+", shape=shape))
+def _check_column(name: str, column: Tensor, names: Sequence[str]) -> None:
+    if column.dim() == 0 or len(column) != len(names):
+        raise FealError(
+            f"The column '{name}' has the shape {list(column.shape)} for {len(names)} samples: "
+            "mend the strategy's `observe`."
+        )
+    is_finite = column.isfinite().reshape(len(column), -1).all(1)
+    if not bool(is_finite.all()):
+        image = names[int((~is_finite).nonzero()[0])]
+        raise FealError(
+            f"The column '{name}' of {image} is not finite: look at that image and at the models, "
+            "or lower training.lr."
+        )
+
+
+def _allocate(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """Return an empty column: scalars in memory, wide ones on disk (a million rows of 1,280 numbers are 5 GB)."""
+    if len(shape) == 1:
+        return torch.empty(shape, dtype=torch.float64)
+    try:
+        # All at once: a disk that is full later would kill the process without a message.
+        with path.open("wb") as file:
+            _reserve(file.fileno(), 4 * math.prod(shape))
+    except OSError as error:
+        raise write_error(path, error) from error
+    return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="r+", shape=shape))
 
 
 def _reserve(file: int, size: int) -> None:
@@ -110,12 +122,3 @@ def _scratch_folder(parent: Path) -> Iterator[Path]:
         raise write_error(parent, error) from error
     with folder as name:
         yield Path(name)
-
-
-def _check_finite(name: str, ids: Sequence[str], column: torch.Tensor) -> None:
-    finite = torch.isfinite(column).flatten(1).all(1) if column.dim() > 1 else torch.isfinite(column)
-    if not bool(finite.all()):
-        sample = ids[int((~finite).nonzero()[0])]
-        raise FealError(
-            f"The column '{name}' of sample {sample} is not finite: look at that image, or lower training.lr."
-        )

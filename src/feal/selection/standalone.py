@@ -1,18 +1,18 @@
-"""Select samples in a loop of one's own: any module, any iterable of batches, no run directory."""
+"""Select samples without a run directory: any module, any iterable of batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from feal.errors import FealError
 from feal.losses import LOSSES
 from feal.models import ModuleAdapter, Network
-from feal.plugins import read_params
 from feal.rng import Address
 from feal.selection.base import (
     Columns,
@@ -21,11 +21,13 @@ from feal.selection.base import (
     Selection,
     SelectionContext,
     Strategy,
-    find_strategy,
+    build_strategy,
     validate_selection,
 )
+from feal.selection.observe import observe_batch
+from feal.settings import Component
 
-Batch = torch.Tensor | Sequence[torch.Tensor]
+Batch = Tensor | Sequence[Tensor]
 """Images [b, channels, height, width], or a sequence such as (images, labels) that starts with them."""
 
 
@@ -43,7 +45,7 @@ def select(
     models: Mapping[str, nn.Module],
     budget: int,
     labelled: Iterable[Batch] = (),
-    class_counts: torch.Tensor | Sequence[float] | None = None,
+    class_counts: Tensor | Sequence[float] | None = None,
     loss: str | None = None,
     seed: int = 0,
     device: str | torch.device = "cpu",
@@ -75,96 +77,71 @@ def select(
         >>> len(set(picked.indices)), picked.parts["score"].shape
         (4, torch.Size([4]))
     """
-    chosen = _build(strategy, parameters) if isinstance(strategy, str) else strategy
+    chosen = build_strategy(Component(name=strategy, **parameters)) if isinstance(strategy, str) else strategy
     roles = _role_models(chosen, models, device=torch.device(device))
-    pool = _observe(chosen, images, roles, class_counts, loss, device=torch.device(device))
-    count = min(budget, len(pool.columns))
-    if pool.context is None or count <= 0:
+    batches = iter(images)
+    first = next(batches, None)
+    if first is None or budget <= 0:
         return PoolSelection(ids=[], indices=[], parts={"score": torch.empty(0, dtype=torch.float64)})
-    known = None
-    if chosen.needs_labelled:
-        known = _observe(chosen, labelled, roles, class_counts, loss, device=torch.device(device)).columns
-    generator = Address(seed=seed, purpose="select").generator()
-    selection = chosen.choose(pool.columns, known, pool.context, count, generator)
-    validate_selection(selection, pool.columns, count, strategy=type(chosen).__name__)
+    with torch.no_grad():
+        context = _context(chosen, _images(first, device), roles, class_counts, loss)
+        pool = _observe(chosen, chain([first], batches), roles, context, device)
+        known = _observe(chosen, labelled, roles, context, device) if chosen.needs_labelled else None
+    count = min(budget, len(pool))
+    selection = chosen.choose(pool, known, context, count, Address(seed=seed, purpose="select").generator())
+    validate_selection(selection, pool, count, strategy=type(chosen).__name__)
     indices = [int(sample) for sample in selection.ids]
     ids = [str(index) for index in indices]
     return PoolSelection(ids=ids, indices=indices, parts=selection.parts, counts=selection.counts)
 
 
-def _build(name: str, parameters: Mapping[str, Any]) -> Strategy:
-    owner = find_strategy(name)
-    return owner(read_params(owner, parameters, section="strategy", name=name))
-
-
 def _role_models(
     strategy: Strategy, models: Mapping[str, nn.Module], *, device: torch.device
 ) -> dict[Role, RoleModel]:
-    required = strategy.required_roles()
-    missing = sorted(required - set(models))
+    required = sorted(strategy.required_roles())
+    missing = [role for role in required if role not in models]
     if missing:
         raise FealError(
-            f"Strategy {type(strategy).__name__} looks at the models {', '.join(sorted(required))}, "
+            f"Strategy {type(strategy).__name__} looks at the models {', '.join(required)}, "
             f"and models has no {' or '.join(missing)}: pass one for each."
         )
-    adapted = {role: _adapt(models[role]).to(device).eval() for role in sorted(required)}
-    return {role: RoleModel(network) for role, network in adapted.items()}
+    return {role: RoleModel(_adapt(models[role]).to(device).eval()) for role in required}
 
 
 def _adapt(module: nn.Module) -> Network:
     return module if isinstance(module, Network) else ModuleAdapter(module)
 
 
-class _Observed(NamedTuple):
-    columns: Columns
-    context: SelectionContext | None
-    """None where there was no image at all."""
+def _images(batch: Batch, device: str | torch.device) -> Tensor:
+    return (batch if isinstance(batch, Tensor) else batch[0]).to(device)
 
 
 def _observe(
     strategy: Strategy,
     batches: Iterable[Batch],
     roles: Mapping[Role, RoleModel],
-    class_counts: torch.Tensor | Sequence[float] | None,
-    loss: str | None,
-    *,
-    device: torch.device,
-) -> _Observed:
+    context: SelectionContext,
+    device: str | torch.device,
+) -> Columns:
     """Reduce every batch to the strategy's columns; sample ids are positions, padded so that they sort."""
-    parts: dict[str, list[torch.Tensor]] = {}
-    context: SelectionContext | None = None
-    seen = 0
-    with torch.set_grad_enabled(strategy.needs_gradients):
-        for batch in batches:
-            images = (batch if isinstance(batch, torch.Tensor) else batch[0]).to(device)
-            if context is None:
-                context = _context(strategy, images, roles, class_counts, loss)
-            columns = strategy.observe(images, roles, context) if strategy.needs_images else {}
-            for name, column in columns.items():
-                _check_finite(name, column, first=seen)
-                wide = column.detach().cpu()
-                parts.setdefault(name, []).append(wide.double() if wide.dim() == 1 else wide.float())
-            seen += len(images)
-            for model in roles.values():
-                model.forget()
-    ids = [f"{number:012}" for number in range(seen)]
-    return _Observed(Columns(ids, {name: torch.cat(column) for name, column in parts.items()}), context)
-
-
-def _check_finite(name: str, column: torch.Tensor, *, first: int) -> None:
-    finite = torch.isfinite(column).reshape(len(column), -1).all(1)
-    if not bool(finite.all()):
-        index = first + int((~finite).nonzero()[0])
-        raise FealError(
-            f"The column '{name}' of image {index} is not finite: look at that image, or at the models."
-        )
+    parts: dict[str, list[Tensor]] = {}
+    observers = [strategy.observe] if strategy.needs_images else []
+    count = 0
+    for batch in batches:
+        images = _images(batch, device)
+        names = [f"image {number}" for number in range(count, count + len(images))]
+        for name, column in observe_batch(images, names, observers, roles, context).items():
+            parts.setdefault(name, []).append(column)
+        count += len(images)
+    ids = [f"{number:012}" for number in range(count)]
+    return Columns(ids, {name: torch.cat(columns) for name, columns in parts.items()})
 
 
 def _context(
     strategy: Strategy,
-    images: torch.Tensor,
+    images: Tensor,
     roles: Mapping[Role, RoleModel],
-    class_counts: torch.Tensor | Sequence[float] | None,
+    class_counts: Tensor | Sequence[float] | None,
     loss: str | None,
 ) -> SelectionContext:
     """Read the task and the number of classes off the logits of the first batch."""

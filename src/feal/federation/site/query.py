@@ -124,11 +124,10 @@ def select(
         observers.append(observe_for_analysis)
         roles |= {"global", "local"}
     networks = _pick_networks(pool.networks, roles, strategy=type(strategy).__name__)
-    gradients = strategy.needs_gradients
     labelled = pool.labelled if is_observing and strategy.needs_labelled else []
     with (
-        _observe(labelled, pool, networks, context, observers=[strategy.observe], gradients=gradients) as known,
-        _observe(considered, pool, networks, context, observers=observers, gradients=gradients) as columns,
+        _observe(labelled, pool, networks, context, observers=[strategy.observe]) as known,
+        _observe(considered, pool, networks, context, observers=observers) as columns,
     ):
         selection = _choose(strategy, columns, known, context, budget, address)
         kept = OUTPUTS[context.task] if diagnostics and considered else ()
@@ -184,7 +183,6 @@ def _observe(
     context: SelectionContext,
     *,
     observers: Sequence[Observer],
-    gradients: bool,
 ) -> AbstractContextManager[Columns]:
     return observe_samples(
         ids,
@@ -195,7 +193,6 @@ def _observe(
         batch_size=pool.batch_size,
         scratch=pool.scratch,
         device=pool.device,
-        gradients=gradients,
     )
 
 

@@ -1,17 +1,5 @@
 """One strategy a file; importing this package registers them all."""
 
-from feal.selection.strategies import (
-    badge,
-    coreset,
-    entropy,
-    feal,
-    full,
-    gradnorm,
-    kafal,
-    logo,
-    random,
-    strata,
-    tod,
-)
+from feal.selection.strategies import badge, coreset, entropy, feal, gradnorm, kafal, logo, random, strata, tod
 
-__all__ = ["badge", "coreset", "entropy", "feal", "full", "gradnorm", "kafal", "logo", "random", "strata", "tod"]
+__all__ = ["badge", "coreset", "entropy", "feal", "gradnorm", "kafal", "logo", "random", "strata", "tod"]

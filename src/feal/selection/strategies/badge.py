@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
 from feal.selection.base import (
@@ -31,7 +32,7 @@ class Badge(QueryingStrategy):
 
     source: ClassVar[str] = "Ash et al., ICLR 2020"
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         if context.task == "segmentation":
             gradients = [_summed_gradient(models[role], images, context) for role in self.queried_roles()]
             return {"gradient": torch.stack(gradients).mean(0)}
@@ -43,12 +44,7 @@ class Badge(QueryingStrategy):
         return columns
 
     def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
+        self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
     ) -> Selection:
         if len(pool) == 0:
             return Selection(ids=[])
@@ -59,20 +55,20 @@ class Badge(QueryingStrategy):
             parts={"score": gradients.squares[rows].sqrt(), "squared_distance": squares},
         )
 
-    def _factors(self, pool: Columns, context: SelectionContext) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _factors(self, pool: Columns, context: SelectionContext) -> list[tuple[Tensor, Tensor]]:
         if context.task == "segmentation":
             return [(torch.ones(len(pool), 1), pool["gradient"])]
         return [(pool[f"residual_{role}"], pool[f"features_{role}"]) for role in self.queried_roles()]
 
 
-def _residual(logits: torch.Tensor, context: SelectionContext) -> torch.Tensor:
+def _residual(logits: Tensor, context: SelectionContext) -> Tensor:
     """onehot(argmax p) - p along dimension 1, for logits [batch, classes, ...]."""
     probability = context.probability(logits)
     predicted = one_hot(probability.argmax(1), probability.shape[1]).movedim(-1, 1)
     return predicted - probability
 
 
-def _summed_gradient(model: RoleModel, images: torch.Tensor, context: SelectionContext) -> torch.Tensor:
+def _summed_gradient(model: RoleModel, images: Tensor, context: SelectionContext) -> Tensor:
     """Sum over pixels of q (x) head_input, [batch, classes * channels]."""
     output = model(images)
     residual = _residual(output.logits, context).to(output.head_input.dtype)

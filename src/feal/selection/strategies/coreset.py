@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+from torch import Generator, Tensor
 
 from feal.selection.base import STRATEGIES, Columns, Models, QueryingStrategy, Selection, SelectionContext
 from feal.selection.kcenter import k_center
@@ -21,17 +22,12 @@ class Coreset(QueryingStrategy):
     needs_labelled: ClassVar[bool] = True
     source: ClassVar[str] = "Sener and Savarese, ICLR 2018"
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         features = [models[role](images).features for role in self.queried_roles()]
         return {"features": torch.stack(features).mean(0)}
 
     def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
+        self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
     ) -> Selection:
         if len(pool) == 0:
             return Selection(ids=[])

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch import Generator, Tensor
 
 from feal.selection.base import (
     STRATEGIES,
@@ -52,7 +53,7 @@ class Feal(Strategy):
 
     params: Params
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
         return {
             "aleatoric_global": aleatoric_global,
@@ -62,12 +63,7 @@ class Feal(Strategy):
         }
 
     def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
+        self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
     ) -> Selection:
         if len(pool) == 0:
             return Selection(ids=[])
@@ -90,7 +86,7 @@ class Feal(Strategy):
         return make_selection(pool, indices, parts, rejected=_passed_over(score, indices, walked), filled=filled)
 
 
-def _passed_over(score: torch.Tensor, indices: torch.Tensor, walked: int) -> int:
+def _passed_over(score: Tensor, indices: Tensor, walked: int) -> int:
     """Candidates that the walk rejected before it took its last one (all the rest if it ran short)."""
     if walked < len(indices):
         return len(score) - walked

@@ -6,23 +6,22 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch import Generator, Tensor
 
 from feal.selection.base import (
     STRATEGIES,
     Columns,
     Models,
     QueryingStrategy,
+    RankingStrategy,
     RoleModel,
-    Selection,
     SelectionContext,
-    make_selection,
-    top_k,
 )
 from feal.selection.gradient_norms import gradient_norms, head_gradient_norms
 
 
 @STRATEGIES.register("gradnorm", summary="largest gradient of the prediction's entropy")
-class GradNorm(QueryingStrategy):
+class GradNorm(RankingStrategy, QueryingStrategy):
     """The sum over parameter tensors of the norm of the entropy's gradient, largest first; both models' added.
 
     `scope: head` looks at the last layer only. For segmentation the entropy is the pixel mean (our own form).
@@ -39,22 +38,15 @@ class GradNorm(QueryingStrategy):
 
     params: Params
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         return {f"gradient_{role}": self._norms(models[role], images, context) for role in self.queried_roles()}
 
-    def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
-    ) -> Selection:
+    def score_pool(self, pool: Columns, generator: Generator) -> dict[str, Tensor]:
         parts = {name: pool[name] for name in (f"gradient_{role}" for role in self.queried_roles())}
         score = torch.stack(list(parts.values())).sum(0)
-        return make_selection(pool, top_k(score, budget), {"score": score, **parts})
+        return {"score": score, **parts}
 
-    def _norms(self, model: RoleModel, images: torch.Tensor, context: SelectionContext) -> torch.Tensor:
+    def _norms(self, model: RoleModel, images: Tensor, context: SelectionContext) -> Tensor:
         if self.params.scope == "head":
             return head_gradient_norms(model.module.head, model(images), context.probability)
         return gradient_norms(model.module, images, context.probability)

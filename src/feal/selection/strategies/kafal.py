@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
+from torch import Generator, Tensor
 
-from feal.selection.base import (
-    STRATEGIES,
-    Columns,
-    Models,
-    Role,
-    Selection,
-    SelectionContext,
-    Strategy,
-    make_selection,
-    per_image,
-    top_k,
-)
+from feal.selection.base import STRATEGIES, Columns, Models, RankingStrategy, Role, SelectionContext, per_image
 from feal.selection.scores import symmetric_divergence
 from feal.settings import ClassCountScope
 
 
 @STRATEGIES.register("kafal", summary="largest divergence of both models, weighed to the labelled classes")
-class Kafal(Strategy):
+class Kafal(RankingStrategy):
     """1/2 (KL(p_g || p_l) + KL(p_l || p_g)), largest first, of p = softmax(z + log n) of both models.
 
     n are the labelled samples of each class, so that classes the site knows well count more; classes without
@@ -36,17 +25,9 @@ class Kafal(Strategy):
     default_class_count_scope: ClassVar[ClassCountScope | None] = "site"
     source: ClassVar[str] = "Cao et al., ICCV 2023"
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         ours, own = models["global"](images).logits, models["local"](images).logits
         return {"divergence": per_image(symmetric_divergence(ours, own, context.prior_counts))}
 
-    def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
-    ) -> Selection:
-        score = pool["divergence"]
-        return make_selection(pool, top_k(score, budget), {"score": score})
+    def score_pool(self, pool: Columns, generator: Generator) -> dict[str, Tensor]:
+        return {"score": pool["divergence"]}

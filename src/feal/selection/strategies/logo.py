@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch import Generator, Tensor
 
 from feal.selection.base import (
     STRATEGIES,
@@ -46,7 +47,7 @@ class Logo(Strategy):
     def required_roles(self) -> frozenset[Role]:
         return frozenset({"global", self._local_role()})
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         local = models[self._local_role()](images)
         doubt = 1 - per_image(_probability(local.logits, context).amax(1))
         probability = _probability(models["global"](images).logits, context)
@@ -57,12 +58,7 @@ class Logo(Strategy):
         }
 
     def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
+        self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
     ) -> Selection:
         if len(pool) == 0 or budget == 0:
             return Selection(ids=[], parts={"score": torch.empty(0)})
@@ -74,6 +70,6 @@ class Logo(Strategy):
         return "local_only" if self.params.local == "local_only" else "local"
 
 
-def _probability(logits: torch.Tensor, context: SelectionContext) -> torch.Tensor:
+def _probability(logits: Tensor, context: SelectionContext) -> Tensor:
     """Class probabilities; float64 where they are few, so that 1 - max p of a sure model is not 0."""
     return context.probability(logits.double() if logits.dim() == 2 else logits)

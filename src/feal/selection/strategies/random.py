@@ -1,40 +1,32 @@
-"""Uniform choice: the baseline of every comparison, and every run's first labels."""
+"""Uniform choice: the baseline of every comparison, and every run's first labels; and its upper bound."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 import torch
+from torch import Generator, Tensor
 
-from feal.selection.base import (
-    STRATEGIES,
-    Columns,
-    Models,
-    Selection,
-    SelectionContext,
-    Strategy,
-    make_selection,
-    top_k,
-)
+from feal.selection.base import STRATEGIES, Columns, Models, RankingStrategy, SelectionContext
 
 
 @STRATEGIES.register("random", summary="uniform, seeded")
-class Random(Strategy):
+class Random(RankingStrategy):
     """Every sample gets a uniform number; the largest are chosen."""
 
     needs_images: ClassVar[bool] = False
     source: ClassVar[str] = "baseline"
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         return {}
 
-    def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
-    ) -> Selection:
-        score = torch.rand(len(pool), dtype=torch.float64, generator=generator)
-        return make_selection(pool, top_k(score, budget), {"score": score})
+    def score_pool(self, pool: Columns, generator: Generator) -> dict[str, Tensor]:
+        return {"score": torch.rand(len(pool), dtype=torch.float64, generator=generator)}
+
+
+@STRATEGIES.register("full", summary="everything labelled, in one round without a cap: the upper bound")
+class Full(Random):
+    """A run asks for the label of every sample at its beginning and ends after one round; nothing is chosen."""
+
+    is_full_supervision: ClassVar[bool] = True
+    source: ClassVar[str] = "upper bound"

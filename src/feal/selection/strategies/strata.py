@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+from torch import Generator, Tensor
 
 from feal.selection.base import (
     STRATEGIES,
@@ -33,19 +34,14 @@ class Strata(Strategy):
     default_loss: ClassVar[str] = "balanced"
     source: ClassVar[str] = "this project"
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         local = models["local"](images)
         both = _class_shares(models["global"](images).logits, context) + _class_shares(local.logits, context)
         weight = _rarity(context).to(both.device)
         return {"rarity": (both / 2 * weight).sum(1), "deep": local.deep}
 
     def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
+        self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
     ) -> Selection:
         if len(pool) == 0 or budget == 0:
             return Selection(ids=[], parts={"score": torch.empty(0)})
@@ -54,13 +50,13 @@ class Strata(Strategy):
         return make_selection(pool, pick_best_of_each(labels, pool["rarity"], budget), parts)
 
 
-def _class_shares(logits: torch.Tensor, context: SelectionContext) -> torch.Tensor:
+def _class_shares(logits: Tensor, context: SelectionContext) -> Tensor:
     """Probability of each class, float64 [batch, classes]: the mean over pixels for segmentation."""
     probability = context.probability(logits)
     return (probability.flatten(2).mean(2) if probability.dim() > 2 else probability).double()
 
 
-def _rarity(context: SelectionContext) -> torch.Tensor:
+def _rarity(context: SelectionContext) -> Tensor:
     """1 / (n_c + 1), float64 [classes]."""
     counts = context.total_counts.double()
     if context.task == "segmentation":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import torch
+from torch import Generator, Tensor
 
 from feal.selection.base import (
     STRATEGIES,
@@ -13,12 +13,10 @@ from feal.selection.base import (
     Models,
     QueryingStrategy,
     QueryModel,
+    RankingStrategy,
     Role,
-    Selection,
     SelectionContext,
-    make_selection,
     per_image,
-    top_k,
 )
 from feal.selection.scores import half_squared_distance
 
@@ -31,7 +29,7 @@ COMPARED: Mapping[QueryModel, tuple[Role, Role]] = {
 
 
 @STRATEGIES.register("tod", summary="largest change of the class probabilities since the previous round")
-class Tod(QueryingStrategy):
+class Tod(RankingStrategy, QueryingStrategy):
     """1/2 ||p_now - p_before||^2, largest first.
 
     `before` is the same model at the end of the previous active-learning round. Under `ensemble` the global
@@ -45,19 +43,11 @@ class Tod(QueryingStrategy):
     def required_roles(self) -> frozenset[Role]:
         return frozenset(COMPARED[self.params.query_model])
 
-    def observe(self, images: torch.Tensor, models: Models, context: SelectionContext) -> dict[str, torch.Tensor]:
+    def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         now, before = (
             context.probability(models[role](images).logits) for role in COMPARED[self.params.query_model]
         )
         return {"discrepancy": per_image(half_squared_distance(now, before))}
 
-    def choose(
-        self,
-        pool: Columns,
-        labelled: Columns | None,
-        context: SelectionContext,
-        budget: int,
-        generator: torch.Generator,
-    ) -> Selection:
-        score = pool["discrepancy"]
-        return make_selection(pool, top_k(score, budget), {"score": score})
+    def score_pool(self, pool: Columns, generator: Generator) -> dict[str, Tensor]:
+        return {"score": pool["discrepancy"]}
