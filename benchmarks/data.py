@@ -24,7 +24,7 @@ from feal.data import PreparedSite, open_prepared
 from feal.data.prepare.decode import decode_image, to_rgb
 from feal.data.prepare.image_folder import ImageFolder, open_image_folder
 from feal.data.prepare.pipeline import prepare_dataset
-from feal.federation.site.query import Pool, select
+from feal.federation.site.query import Pool, select_from_pool
 from feal.rng import Address
 from feal.selection import STRATEGIES
 from timing import (
@@ -137,7 +137,7 @@ def selecting(case: Case, place: Path) -> None:
         device=torch.device("cpu"),
         batch_size=case.batch_size,
     )
-    select(
+    select_from_pool(
         STRATEGIES.get("entropy")(),
         pool,
         case.context("plain"),

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import torch
 
 from cases import Case
-from feal.federation.site.query import Pool, select
+from feal.federation.site.query import Pool, select_from_pool
 from feal.models import Network
 from feal.rng import Address
 from feal.selection import STRATEGIES, RoleModel, gradient_norms
@@ -50,7 +50,7 @@ class Ready:
     def selection(self, strategy: str, *, diagnostics: bool = False) -> Callable[[], object]:
         """Return the selection by a strategy, with its default settings."""
         chosen = STRATEGIES.get(strategy)()
-        return lambda: select(
+        return lambda: select_from_pool(
             chosen,
             self.pool,
             self.case.context(chosen.default_loss),

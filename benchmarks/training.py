@@ -28,8 +28,8 @@ from feal.data.arrays import StoredArray, write_array
 from feal.data.augment import augment
 from feal.data.samples import Rows
 from feal.evidential import EvidentialCrossEntropy, EvidentialDice
-from feal.federation.site.inputs import CachedFeatures, Images, Inputs, LabelledSamples
-from feal.federation.site.training import Trainer, draw_batches
+from feal.federation.site.feature_cache import CachedFeatures
+from feal.federation.site.training import Images, Inputs, LabelledSamples, Trainer, draw_batches
 from feal.losses import Objective, PlainCrossEntropy
 from feal.models import Network, SplitClassifier
 from feal.settings import Trainable, Training, Transforms

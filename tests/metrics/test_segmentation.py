@@ -161,7 +161,7 @@ def test_pooled_figures_are_those_of_one_big_site() -> None:
                 batch_size=2,
                 device=torch.device("cpu"),
                 regions=REGIONS,
-            )
+            )[0]
             for number, indices in enumerate(sites)
         }
         return compute_metrics(find_metrics("segmentation"), by_site)

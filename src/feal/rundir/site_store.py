@@ -164,7 +164,7 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        self._directory = SiteDirectory(path.parent)
+        self.directory = SiteDirectory(path.parent)
         if not read_only:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,12 +230,12 @@ class Store:
 
     def write_model(self, name: str, tensors: Tensors) -> TensorFile:
         """Write tensors beside the database; they count once a state that refers to them is committed."""
-        path = self._directory.models / f"{name}.safetensors"
-        return TensorFile(str(path.relative_to(self._directory.path)), write_tensors(path, tensors))
+        path = self.directory.models / f"{name}.safetensors"
+        return TensorFile(str(path.relative_to(self.directory.path)), write_tensors(path, tensors))
 
     def read_model(self, file: TensorFile) -> dict[str, torch.Tensor]:
         """Read tensors that the state refers to."""
-        return read_tensors(self._directory.path / file.name, sha256=file.sha256)
+        return read_tensors(self.directory.path / file.name, sha256=file.sha256)
 
     def remove_unused_files(self) -> None:
         """Delete models that a later commit replaced, and what a kill left half-done."""
@@ -243,10 +243,10 @@ class Store:
         if not state.key:
             return  # an empty database may have replaced one that referred to these files
         used = state.files()
-        for path in self._directory.models.glob("*"):
-            if str(path.relative_to(self._directory.path)) not in used:
+        for path in self.directory.models.glob("*"):
+            if str(path.relative_to(self.directory.path)) not in used:
                 path.unlink(missing_ok=True)
-        shutil.rmtree(self._directory.scratch, ignore_errors=True)
+        shutil.rmtree(self.directory.scratch, ignore_errors=True)
 
     def add_queries(self, queries: Sequence[Query]) -> None:
         """Add queries (inside a transaction); a sample can be queried only once."""

@@ -16,6 +16,7 @@ from feal.federation.callbacks import NullCallback
 from feal.federation.coordinator.exchange import Exchange, StoredWeights
 from feal.federation.transport import DeliveryFailure
 from feal.rundir.layout import RunDirectory
+from feal.settings import Settings
 
 EVIL = "Site alder:\n\x1b[2J\x1b]0;title\x07 all is well\u202e" + "!" * 5000
 
@@ -33,13 +34,17 @@ class Talker:
         failed = messages.LabelsReply(key=key, site="alder", status="failed", reason=EVIL)
         yield "alder", DeliveryFailure(reason=EVIL) if self._how == "lost" else messages.encode(failed)
 
+    def sites(self) -> list[str]:
+        return ["alder"]
+
     def explain(self, site: str, reason: str) -> str:
         return reason
 
 
 def _exchange(how: str, folder: Path) -> Exchange:
     transport: Any = Talker(how)
-    return Exchange(transport=transport, run=RunDirectory(folder), callback=NullCallback(), timeout=None)
+    settings = Settings(dataset="d", model="m")
+    return Exchange(settings, transport=transport, run=RunDirectory(folder), callback=NullCallback())
 
 
 @pytest.mark.parametrize("how", ["lost", "failed"])

@@ -11,8 +11,9 @@ from feal.errors import FealError
 from feal.experiment import Result, resume, start
 from feal.federation import protocol as messages
 from feal.federation.callbacks import NullCallback
+from feal.federation.coordinator.loop import has_enough_labels, order_missed
 from feal.federation.transport import TRANSPORTS, DeliveryFailure, InProcessTransport
-from feal.rundir.journal import read_settings
+from feal.rundir.journal import RoundEnd, read_settings
 from tests.runs import Listener, differences, events, fingerprint, labels, tiny
 
 Key = tuple[str, int]
@@ -213,3 +214,17 @@ class UntilRoundOneHasBegun(NullCallback):
     def on_reply(self, *, round: int, step: int, site: str, doing: str, loss: float | None) -> None:
         if doing == "training" and site == "cedar":
             raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("share", "sites", "enough"), [(0.5, 2, True), (0.6, 2, False), (0.6, 1, True)])
+def test_enough_sites_must_have_enough_answers(share: float, sites: int, enough: bool) -> None:
+    replies = {
+        "alder": messages.LabelsReply(key="k", site="alder", asked=10, pending=5),
+        "birch": messages.LabelsReply(key="k", site="birch", asked=10, pending=0),
+    }
+    assert has_enough_labels(replies, share=share, sites=sites) is enough
+
+
+def test_ends_of_rounds_come_once_and_in_order() -> None:
+    first, second = (RoundEnd(round=number, class_counts=None, ask=True) for number in (1, 2))
+    assert order_missed({"alder": (second,), "birch": (first, second)}) == [first, second]

@@ -9,7 +9,12 @@ import torch
 
 from feal.errors import FealError
 from feal.federation import protocol as messages
-from feal.federation.coordinator.validation import check_images, find_problem, incompatibility, list_unexpected
+from feal.federation.coordinator.validation import (
+    check_images,
+    find_incompatibility,
+    find_problem,
+    list_unexpected,
+)
 from feal.metrics import Statistics
 from feal.settings import Transforms
 from tests.statistics import make_statistics
@@ -96,7 +101,7 @@ def test_weights_that_do_not_fit_are_left(change: Callable[[], dict[str, torch.T
 def test_sites_that_fitted_their_pictures_otherwise(first: Any, second: Any, words: str) -> None:
     alder = messages.JoinReply(key="", site="alder", fitting=first)
     birch = messages.decode_reply(messages.encode(messages.JoinReply(key="", site="birch", fitting=second)))
-    problem = incompatibility(birch, first=alder, counted=0)
+    problem = find_incompatibility(birch, first=alder, counted=0)
     assert bool(problem) == bool(words)
     assert re.search(words, problem)
 

@@ -14,8 +14,15 @@ from safetensors.torch import load_file
 from feal.data import open_prepared
 from feal.errors import FealError
 from feal.federation.site import feature_cache as trunk_module
-from feal.federation.site.feature_cache import MAX_VIEWS, TrunkSpec, open_features, view_images, view_mask
-from feal.federation.site.inputs import CachedFeatures, Images, open_cached_features
+from feal.federation.site.feature_cache import (
+    MAX_VIEWS,
+    CachedFeatures,
+    TrunkSpec,
+    open_features,
+    view_images,
+    view_mask,
+)
+from feal.federation.site.training import Images
 from feal.fileio import exclusive_lock
 from feal.models import build_initial_model, use_threads
 from feal.settings import Settings, Transforms
@@ -43,15 +50,13 @@ class Bench:
         )
 
     def open(self, **changes: object) -> np.ndarray:
+        return np.array(self.inputs(**changes).features.array)
+
+    def inputs(self, **changes: object) -> CachedFeatures:
         settings = self.settings.model_copy(update=changes)
         read = Images(self.site, settings.transforms, device=CPU).read
         spec = TrunkSpec.from_settings(settings, device=CPU)
-        return np.array(open_features(self.data, self.site, spec, read=read).array)
-
-    def inputs(self) -> CachedFeatures:
-        images = Images(self.site, self.settings.transforms, device=CPU)
-        spec = TrunkSpec.from_settings(self.settings, device=CPU)
-        return open_cached_features(self.data, self.site, spec, images=images)
+        return open_features(self.data, self.site, spec, read=read)
 
     @property
     def files(self) -> list[Path]:

@@ -1,16 +1,32 @@
 import math
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feal.annotation import Answer, Query
+from feal.data import PreparedSet
 from feal.errors import FealError
-from feal.federation.site.training import Trainer, TrainingResult, draw_batches, learning_rate
+from feal.federation.site.training import (
+    LabelledSamples,
+    Trainer,
+    TrainingResult,
+    build_network,
+    draw_batches,
+    learning_rate,
+)
 from feal.losses import PlainCrossEntropy
-from feal.models import build_model
-from feal.settings import Training
+from feal.models import Network, build_model
+from feal.rundir.site_store import Store
+from feal.selection import Role
+from feal.settings import Component, Trainable, Training
+from feal.tensors import Tensors
 
 IMAGES = torch.rand(9, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.arange(9) % 2
@@ -121,3 +137,74 @@ def test_the_learning_rate_falls_at_half_of_the_communication_rounds() -> None:
     rates = [learning_rate(Training(lr=1.0), step=step, steps=5) for step in range(5)]
     assert rates == [1.0, 1.0, 1.0, 0.1, 0.1]
     assert learning_rate(Training(lr=1.0, schedule="none"), step=4, steps=5) == 1.0
+
+
+class Rows:
+    """A site and its inputs: a sample is its letter's number."""
+
+    def rows(self, ids: list[str]) -> np.ndarray:
+        return np.array([ord(sample) for sample in ids], dtype=np.int64)
+
+    def read(self, rows: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(rows)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "site.sqlite")
+    yield store
+    store.close()
+
+
+def _label(store: Store, samples: str, labels: Any) -> None:
+    with store.transaction():
+        store.add_queries([Query(sample=sample, round=1, rank=1, score=0.5, model="m") for sample in "abcde"])
+        store.add_answers([Answer(sample=s, label=n, by="me") for s, n in zip(samples, labels, strict=True)])
+
+
+def test_a_batch_has_the_masks_of_its_samples(store: Store) -> None:
+    masks = np.random.default_rng(0).integers(0, 3, (4, 7, 5)).astype(np.uint8)
+    _label(store, "abde", masks)
+    rows: Any = Rows()
+    inputs, found = LabelledSamples(store, rows, inputs=rows, task="segmentation").read(torch.tensor([3, 0, 3]))
+    assert found.dtype == torch.uint8
+    assert np.array_equal(found.numpy(), masks[[3, 0, 3]])
+    assert [chr(row) for row in inputs.tolist()] == ["e", "a", "e"]
+
+
+def test_a_batch_has_the_classes_of_its_samples(store: Store) -> None:
+    _label(store, "ca", [2, 7])
+    rows: Any = Rows()
+    samples = LabelledSamples(store, rows, inputs=rows, task="classification")
+    assert len(samples) == 2
+    assert samples.targets(torch.tensor([1, 0, 1])).tolist() == [2, 7, 2]
+
+
+def _build(role: Role, weights: Tensors, *, part: Trainable = "all") -> Network:
+    shape = {"task": "classification", "classes": ("a", "b"), "channels": 3, "height": 32, "width": 32}
+    model = Component(name="tiny-cnn", dropout=0.25)
+    data = cast(PreparedSet, SimpleNamespace(**shape))
+    return build_network(role, weights, data=data, model=model, part=part, device=torch.device("cpu"))
+
+
+def test_a_network_is_built_once_for_a_role_and_gets_the_weights_of_each_message() -> None:
+    shape = {"task": "classification", "classes": 2, "channels": 3, "height": 32, "width": 32}
+    states = [build_model("tiny-cnn", **shape).state_dict() for _ in range(2)]
+    first = _build("global", states[0])
+    sum(parameter.sum() for parameter in first.parameters()).backward()
+    other = _build("local", states[0])
+    again = _build("global", states[1])
+    assert again is first
+    assert other is not first
+    assert all(parameter.grad is None for parameter in again.parameters())
+    for network, state in ((again, states[1]), (other, states[0])):
+        assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
+
+
+def test_a_network_of_a_part_is_another_one() -> None:
+    shape = {"task": "classification", "classes": 2, "channels": 3, "height": 32, "width": 32}
+    whole = build_model("tiny-cnn", **shape)
+    head = build_model("tiny-cnn", **shape).keep_part("head")
+    built = [_build("global", net.state_dict(), part=net.part) for net in (whole, head)]
+    assert [network.part for network in built] == ["all", "head"]
+    assert built[0] is not built[1]

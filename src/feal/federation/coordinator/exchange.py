@@ -1,4 +1,4 @@
-"""Exchange messages with sites: send a request, validate every reply, keep weights on disk.
+"""Exchange messages with sites: decide which are asked, validate every reply, keep weights on disk.
 
 The coordinator's memory does not grow with the number of sites: it holds one reply at a time, and when weights are
 averaged one tensor.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,11 +18,19 @@ import torch
 from feal.errors import FealError
 from feal.federation import protocol as messages
 from feal.federation.callbacks import Callback
-from feal.federation.coordinator.validation import find_problem, list_unexpected, sanitize
+from feal.federation.coordinator.validation import (
+    find_incompatibility,
+    find_problem,
+    list_unexpected,
+    sanitize,
+)
 from feal.federation.transport.base import DeliveryFailure, Transport
 from feal.fileio import wrap_os_error, write_error
+from feal.rng import Address
+from feal.rundir.journal import State
 from feal.rundir.layout import RunDirectory
 from feal.rundir.records import LeftOut, Unexpected
+from feal.settings import Settings, ceil_share
 from feal.tensors import tensor_bytes
 
 AnyReply = TypeVar("AnyReply", bound=messages.Reply)
@@ -40,37 +48,91 @@ class Replies(Generic[AnyReply]):
     """Records for the run's log."""
 
     def __add__(self, other: Replies[AnyReply]) -> Replies[AnyReply]:
-        good = {**self.good, **other.good}
         return Replies(
-            good={site: good[site] for site in sorted(good)},
+            good=dict(sorted({**self.good, **other.good}.items())),
             left_out={**self.left_out, **other.left_out},
             events=[*self.events, *other.events],
         )
 
-    def with_behind(self, sites: Sequence[str]) -> Replies[AnyReply]:
-        """Add sites that could not be asked because they missed an earlier message."""
-        behind = {site: f"Site {site} has not caught up with the run yet." for site in sites}
-        return replace(self, left_out={**self.left_out, **behind})
-
 
 class Exchange:
-    """Send requests to sites and validate every reply before it is used."""
+    """Send requests to the sites of a run, and validate every reply before it is used.
 
-    def __init__(
-        self,
-        *,
-        transport: Transport,
-        run: RunDirectory,
-        callback: Callback,
-        timeout: float | None,
-        metrics: Sequence[str] = (),
-    ) -> None:
+    Raises:
+        FealError: the quorum is larger than the number of sites.
+    """
+
+    def __init__(self, settings: Settings, *, transport: Transport, run: RunDirectory, callback: Callback) -> None:
+        self.sites = transport.sites()
+        if settings.quorum is not None and settings.quorum > len(self.sites):
+            raise FealError(
+                f"A quorum of {settings.quorum} is more than the {len(self.sites)} sites there are: lower it."
+            )
+        self.quorum = settings.quorum or len(self.sites)
+        """How many sites must reply for a round to count."""
+        self.joined: dict[str, messages.JoinReply] = {}
+        self._settings = settings
         self._transport = transport
         self._run = run
         self._callback = callback
-        self._timeout = timeout
-        self._metrics = metrics
         self._noted: set[str] = set()
+
+    def join(
+        self, request: messages.Join, sites: Sequence[str], *, labels: Mapping[str, int], required: int
+    ) -> Replies[messages.JoinReply]:
+        """Introduce the run to sites, and admit those that fit the sites that joined before.
+
+        Args:
+            request: what to send.
+            sites: names of the sites.
+            labels: the number of labels that the run has counted at each site so far.
+            required: how many sites must join.
+        """
+        replies = self.ask(request, sites, messages.JoinReply, doing="joining")
+        problems = dict(replies.left_out)
+        for site, reply in replies.good.items():
+            first = next(iter(self.joined.values()), reply)
+            problem = find_incompatibility(reply, first=first, counted=labels.get(site, 0))
+            if problem:
+                problems[site] = problem
+            else:
+                self.joined[site] = reply
+        self.joined = dict(sorted(self.joined.items()))
+        fitting = {site: reply for site, reply in replies.good.items() if site not in problems}
+        self.require(Replies(good=fitting, left_out=problems), required)
+        return replies
+
+    def ask_all(
+        self, request: messages.Request, expected: type[AnyReply], state: State, *, doing: str
+    ) -> Replies[AnyReply]:
+        """Send a request to every site that is up to date; the quorum must reply."""
+        present = self._list_present(state)
+        replies = self.ask(request, present, expected, doing=doing, state=state)
+        behind = _describe_behind(site for site in self.sites if site not in present)
+        return self.require(replies + Replies(good={}, left_out=behind), self.quorum)
+
+    def ask_to_train(
+        self, request: messages.Train, state: State, *, is_last: bool
+    ) -> Replies[messages.TrainReply]:
+        """Have a share of the sites train, all in the last communication round of a round.
+
+        They are asked in a random order, and the next site replaces one that fails.
+        """
+        address = Address(seed=self._settings.seed, purpose="participation", round=state.round, step=state.step)
+        order = torch.randperm(len(self.sites), generator=address.generator()).tolist()
+        drawn = [self.sites[index] for index in order]
+        share = 1.0 if is_last else self._settings.participation
+        wanted = max(1, ceil_share(share, len(self.sites)))
+        tolerated = len(self.sites) - self.quorum
+        present = set(self._list_present(state))
+        waiting = [site for site in drawn if site in present]
+        behind = _describe_behind(site for site in drawn[:wanted] if site not in present)
+        replies: Replies[messages.TrainReply] = Replies(good={}, left_out=behind)
+        while waiting and len(replies.good) < wanted and len(replies.left_out) <= tolerated:
+            count = wanted - len(replies.good)
+            wave, waiting = sorted(waiting[:count]), waiting[count:]
+            replies += self.ask(request, wave, messages.TrainReply, doing="training", state=state)
+        return self.require(replies, max(1, wanted - tolerated))
 
     def ask(
         self,
@@ -79,8 +141,7 @@ class Exchange:
         expected: type[AnyReply],
         *,
         doing: str,
-        task: str = "",
-        classes: int = 0,
+        state: State | None = None,
     ) -> Replies[AnyReply]:
         """Send a request to sites and gather their replies.
 
@@ -89,15 +150,15 @@ class Exchange:
             sites: names of the sites.
             expected: type of the replies.
             doing: what the message is for, for the callback.
-            task: of the run; empty before it is known.
-            classes: number of classes of the run; 0 before it is known.
+            state: of the run, which replies must fit; None before the sites have joined.
         """
         request = messages.seal(request)
         good: dict[str, AnyReply] = {}
         left_out: dict[str, str] = {}
         events: list[LeftOut | Unexpected] = []
-        for site, data in self._transport.deliver(messages.encode(request), sites, timeout=self._timeout):
-            reply, problem = _validate(data, request, site=site, task=task, classes=classes, metrics=self._metrics)
+        timeout = self._settings.round_timeout
+        for site, data in self._transport.deliver(messages.encode(request), sites, timeout=timeout):
+            reply, problem = self._validate(data, request, site=site, state=state)
             loss = reply.loss if isinstance(reply, messages.TrainReply) else None
             self._callback.on_reply(round=request.round, step=request.step, site=site, doing=doing, loss=loss)
             place: dict[str, Any] = {"round": request.round, "step": request.step, "message": request.kind}
@@ -114,7 +175,7 @@ class Exchange:
                 )
             good[site] = self._store_weights(reply, request)
         events.sort(key=lambda event: (event.site, event.event))
-        return Replies(good={site: good[site] for site in sorted(good)}, left_out=left_out, events=events)
+        return Replies(good=dict(sorted(good.items())), left_out=left_out, events=events)
 
     def require(self, replies: Replies[AnyReply], required: int) -> Replies[AnyReply]:
         """Note which sites are left out; fewer than `required` usable replies end the run.
@@ -141,6 +202,30 @@ class Exchange:
         """Delete the weights of all replies."""
         shutil.rmtree(self._run.replies, ignore_errors=True)
 
+    def _list_present(self, state: State) -> list[str]:
+        """List the sites that have joined and missed no end of a round."""
+        return [site for site in self.joined if site not in state.missed]
+
+    def _validate(
+        self, data: bytes | DeliveryFailure, request: messages.Request, *, site: str, state: State | None
+    ) -> tuple[messages.Reply | None, str]:
+        """Decode a reply; return it and what is wrong with it, or an empty string."""
+        if isinstance(data, DeliveryFailure):
+            return None, sanitize(data.reason)
+        try:
+            reply = messages.decode_reply(data)
+        except FealError:
+            return None, f"Site {site} sent a reply that cannot be read."
+        problem = find_problem(
+            reply,
+            request,
+            site=site,
+            task=state.task if state else "",
+            classes=len(state.facts["classes"]) if state else 0,
+            metrics=self._settings.metrics,
+        )
+        return reply, sanitize(problem)
+
     def _store_weights(self, reply: AnyReply, request: messages.Request) -> AnyReply:
         """Move a reply's weights from memory to disk; weights that were not requested are dropped."""
         if reply.weights is None:
@@ -149,6 +234,11 @@ class Exchange:
             return reply.model_copy(update={"weights": None})
         wanted = {name: reply.weights[name] for name in request.weights}
         return reply.model_copy(update={"weights": StoredWeights(self._run.replies / reply.site, wanted)})
+
+
+def _describe_behind(sites: Iterable[str]) -> dict[str, str]:
+    """Return why sites that missed an earlier message cannot be asked."""
+    return {site: f"Site {site} has not caught up with the run yet." for site in sites}
 
 
 class StoredWeights(Mapping[str, torch.Tensor]):
@@ -185,22 +275,3 @@ class StoredWeights(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._places)
-
-
-def _validate(
-    data: bytes | DeliveryFailure,
-    request: messages.Request,
-    *,
-    site: str,
-    task: str,
-    classes: int,
-    metrics: Sequence[str],
-) -> tuple[messages.Reply | None, str]:
-    """Decode a reply; return it and what is wrong with it, or an empty string."""
-    if isinstance(data, DeliveryFailure):
-        return None, sanitize(data.reason)
-    try:
-        reply = messages.decode_reply(data)
-    except FealError:
-        return None, f"Site {site} sent a reply that cannot be read."
-    return reply, sanitize(find_problem(reply, request, site=site, task=task, classes=classes, metrics=metrics))

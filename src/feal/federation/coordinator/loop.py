@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from feal import __version__
 from feal.errors import FealError
 from feal.federation import protocol as messages
 from feal.federation.aggregation import aggregate
 from feal.federation.callbacks import Callback
-from feal.federation.coordinator.exchange import AnyReply, Exchange, Replies
-from feal.federation.coordinator.participants import Participants
-from feal.federation.coordinator.progress import (
-    LabellingReply,
-    add_seconds,
-    advance,
-    catch_up,
-    count_labels,
-    count_left_out,
-    has_enough_labels,
-    order_missed,
-    reopen,
-)
+from feal.federation.coordinator.exchange import Exchange, Replies
 from feal.federation.coordinator.round_summary import (
+    add_seconds,
+    closing_notes,
     edited_strategy_note,
-    evidence_notes,
-    initial_model_notes,
     opening_notes,
     round_record,
     step_record,
@@ -39,8 +28,11 @@ from feal.rng import Address
 from feal.rundir.journal import Journal, RoundEnd, State, Weights
 from feal.rundir.layout import round_weights
 from feal.rundir.records import Event, Note
-from feal.selection import EARLIER_ROLES, Role, build_strategy, find_strategy
-from feal.settings import Settings
+from feal.selection import EARLIER_ROLES, build_strategy, find_strategy
+from feal.settings import Settings, ceil_share
+
+LabellingReply = messages.CloseRoundReply | messages.LabelsReply
+"""Replies that report how many labels were asked for and answered."""
 
 
 class Coordinator:
@@ -50,16 +42,7 @@ class Coordinator:
         self._settings = settings
         self._journal = journal
         self._callback = callback
-        self._exchange = Exchange(
-            transport=transport,
-            run=journal.run,
-            callback=callback,
-            timeout=settings.round_timeout,
-            metrics=settings.metrics,
-        )
-        self._sites = Participants(
-            transport.sites(), quorum=settings.quorum, share=settings.participation, seed=settings.seed
-        )
+        self._exchange = Exchange(settings, transport=transport, run=journal.run, callback=callback)
         self._run = settings.identity()
         self._unlogged: list[Event] = []
 
@@ -69,8 +52,8 @@ class Coordinator:
         Raises:
             FealError: too few sites answer, or they do not fit together or to the settings.
         """
-        self._join(self._sites.names, labels={}, required=self._sites.quorum)
-        joined = self._sites.joined
+        self._join(self._exchange.sites, labels={}, required=self._exchange.quorum)
+        joined = self._exchange.joined
         if self._settings.initial_labels == "dataset" and not any(reply.given for reply in joined.values()):
             raise FealError("No site has a label to start with: add some, or start with initial_labels=random.")
         first = next(iter(joined.values()))
@@ -103,14 +86,15 @@ class Coordinator:
         continue is to poll again.
         """
         self._exchange.clear()
-        if not self._sites.joined:
-            self._join(self._sites.names, labels=state.labels, required=self._sites.quorum)
+        if not self._exchange.joined:
+            self._join(self._exchange.sites, labels=state.labels, required=self._exchange.quorum)
         if state.stage == "finished" and state.round < self._settings.rounds:
-            # Committed at once: the log is about to be overwritten from there on.
-            state = self._journal.commit(reopen(state))
-        self._callback.on_join(self._sites.joined, round=state.round, step=state.step)
+            # The number of rounds was raised: return to the end of the last one. Committed at once, since the log
+            # is about to be overwritten from there on.
+            state = self._journal.commit(replace(state, stage="close", log_bytes=state.round_bytes))
+        self._callback.on_join(self._exchange.joined, round=state.round, step=state.step)
         if state.stage == "close" and state.round == 0:
-            self._note(opening_notes(self._settings, self._sites.joined))
+            self._note(opening_notes(self._settings, self._exchange.joined))
         state = self._check_strategy(state)
         if state.stage == "finished":
             yield self._collect_late(state)
@@ -122,35 +106,35 @@ class Coordinator:
                 yield state
 
     def _join(self, sites: Sequence[str], *, labels: Mapping[str, int], required: int) -> None:
-        """Introduce the run to sites and admit those that fit together."""
         # The coordinator's own directory does not concern the sites.
         configuration = {name: value for name, value in self._settings.dump().items() if name != "transport"}
         request = messages.Join(run=self._run, configuration=configuration, version=__version__)
-        replies = self._exchange.ask(request, sites, messages.JoinReply, doing="joining")
-        self._unlogged += replies.events
-        problems = self._sites.admit(replies.good, labels=labels)
-        fitting = {site: reply for site, reply in replies.good.items() if site not in problems}
-        self._exchange.require(Replies(good=fitting, left_out={**replies.left_out, **problems}), required)
+        self._unlogged += self._exchange.join(request, sites, labels=labels, required=required).events
 
     def _catch_up(self, state: State) -> State:
         """Join the sites that were absent, and send them each round end that they missed, before anything else."""
-        if self._sites.absent():
-            self._join(self._sites.absent(), labels=state.labels, required=0)
+        joined = self._exchange.joined
+        if len(joined) < len(self._exchange.sites):
+            absent = [site for site in self._exchange.sites if site not in joined]
+            self._join(absent, labels=state.labels, required=0)
         for end in order_missed(state.missed):
-            behind = [site for site, ends in state.missed.items() if ends and ends[0] == end]
+            behind = [
+                site for site, ends in state.missed.items() if ends[0] == end and site in self._exchange.joined
+            ]
             replies = self._exchange.ask(
                 self._close_request(state, end),
-                [site for site in behind if site in self._sites.joined],
+                behind,
                 messages.CloseRoundReply,
                 doing="catching up",
-                task=state.task,
-                classes=len(state.facts["classes"]),
+                state=state,
             )
             self._exchange.require(replies, 0)
             self._unlogged += replies.events
             if replies.good:
+                left = {site: ends[1:] if site in replies.good else ends for site, ends in state.missed.items()}
+                state = replace(state, missed={site: ends for site, ends in left.items() if ends})
                 # Sites that are still absent are counted when the message that is due now is sent.
-                state = self._commit(catch_up(count_labels(state, replies.good), replies.good))
+                state = self._commit(count_labels(state, replies.good))
         return state
 
     def _train(self, state: State) -> State:
@@ -166,10 +150,10 @@ class Coordinator:
             class_counts=state.round_counts,
             evaluate=bool(every) and state.step > 0 and state.step % every == 0,
         )
-        replies = self._ask_to_train(request, state, wanted=self._sites.trainees(is_last=is_last))
+        replies = self._exchange.ask_to_train(request, state, is_last=is_last)
         record = step_record(state, replies.good, metrics=self._settings.metrics)
         after = replace(
-            count_left_out(count_labels(state, replies.good), replies.left_out),
+            count_replies(state, replies),
             stage="close" if is_last else "train",
             step=state.step + 1,
             trained={**state.trained, **{site: reply.labelled for site, reply in replies.good.items()}},
@@ -186,28 +170,24 @@ class Coordinator:
         """End a round: evaluate its model and query labels for the next round, unless it is the last."""
         end = RoundEnd(round=state.round, class_counts=state.round_counts, ask=state.round < self._settings.rounds)
         doing = "selecting" if end.ask else "evaluating"
-        replies = self._ask_all(self._close_request(state, end), messages.CloseRoundReply, state, doing=doing)
-        after = count_left_out(count_labels(state, replies.good), replies.left_out)
+        replies = self._exchange.ask_all(
+            self._close_request(state, end), messages.CloseRoundReply, state, doing=doing
+        )
+        after = count_replies(state, replies)
         record = round_record(after, replies.good, metrics=self._settings.metrics) if state.round else None
-        notes = evidence_notes(state.round, replies.good) if self._settings.loss_name == "evidential" else []
-        notes += initial_model_notes(state.round, replies.good)
+        notes = closing_notes(state.round, replies.good, loss=self._settings.loss_name)
         # What a record has counted is not counted again; that of the last round may be rewritten.
         left_out = after.left_out if not state.round else {} if end.ask else state.left_out
-        absent = [site for site in self._sites.names if site not in replies.good]
+        absent = [site for site in self._exchange.sites if site not in replies.good]
         after = replace(
             after,
             round_bytes=state.log_bytes,
             missed={site: [*state.missed.get(site, ()), end] for site in absent},
             left_out=left_out,
         )
-        events: list[Event] = [
-            *replies.events,
-            *([record] if record else []),
-            *(Note(note=note) for note in notes),
-        ]
-        committed = self._commit(
-            self._advance(after, has_labels=not end.ask or self._has_enough_labels(replies.good)), events=events
-        )
+        events: list[Event] = [*replies.events, *([record] if record else []), *(Note(note=n) for n in notes)]
+        has_labels = not end.ask or self._has_enough_labels(replies.good)
+        committed = self._commit(self._advance(after, has_labels=has_labels), events=events)
         for note in notes:
             self._callback.on_note(note)
         if record is not None:
@@ -218,10 +198,9 @@ class Coordinator:
     def _collect(self, state: State) -> State:
         """Poll the sites for the labels of the next round."""
         replies = self._ask_for_labels(state)
-        after = count_left_out(count_labels(state, replies.good), replies.left_out)
         enough = self._has_enough_labels(replies.good)
-        advanced = self._advance(replace(after, polls=state.polls + 1), has_labels=enough)
-        committed = self._commit(advanced, events=replies.events)
+        after = replace(count_replies(state, replies), polls=state.polls + 1)
+        committed = self._commit(self._advance(after, has_labels=enough), events=replies.events)
         self._note_rejected(replies.good)
         self._callback.on_labels(replies.good, round=state.round + 1, enough=enough)
         return committed
@@ -236,58 +215,39 @@ class Coordinator:
         return self._commit(after)
 
     def _advance(self, state: State, *, has_labels: bool) -> State:
-        return advance(state, has_labels=has_labels, rounds=self._settings.rounds, restart=self._settings.restart)
+        """Move on after a round was closed: wait for its labels, start the next round, or finish."""
+        if not has_labels:
+            return replace(state, stage="waiting")
+        if state.round >= self._settings.rounds:
+            return replace(state, stage="finished")
+        shared = [counts for counts in state.class_counts.values() if counts is not None]
+        return replace(
+            state,
+            stage="train",
+            round=state.round + 1,
+            step=0,
+            polls=0,
+            current="initial" if self._settings.restart or state.round == 0 else state.current,
+            seconds={},
+            round_counts=[sum(column) for column in zip(*shared, strict=True)] if shared else None,
+            trained=dict(state.labels),
+        )
 
     def _close_request(self, state: State, end: RoundEnd) -> messages.CloseRound:
         weights: Weights | None = None
         if end.round:
             weights = self._journal.weights(state, round_weights(end.round))
-        elif EARLIER_ROLES & self._strategy_roles():
+        elif EARLIER_ROLES & build_strategy(self._settings.strategy).required_roles():
             weights = self._journal.weights(state, "initial")
         return messages.CloseRound(run=self._run, weights=weights, **asdict(end))
 
-    def _strategy_roles(self) -> frozenset[Role]:
-        return build_strategy(self._settings.strategy).required_roles()
-
     def _ask_for_labels(self, state: State) -> Replies[messages.LabelsReply]:
         request = messages.Labels(run=self._run, round=state.round, step=state.polls + 1)
-        return self._ask_all(request, messages.LabelsReply, state, doing="collecting labels")
-
-    def _ask_all(
-        self, request: messages.Request, expected: type[AnyReply], state: State, *, doing: str
-    ) -> Replies[AnyReply]:
-        """Send a request to every site that is up to date; the quorum must reply."""
-        present = self._sites.up_to_date(state)
-        replies = self._exchange.ask(
-            request, present, expected, doing=doing, task=state.task, classes=len(state.facts["classes"])
-        )
-        behind = [site for site in self._sites.names if site not in present]
-        return self._exchange.require(replies.with_behind(behind), self._sites.quorum)
-
-    def _ask_to_train(self, request: messages.Train, state: State, *, wanted: int) -> Replies[messages.TrainReply]:
-        """Have `wanted` sites train, in the order drawn; the next site replaces one that fails."""
-        order = self._sites.draw(round_=state.round, step=state.step)
-        present = [site for site in order if site in self._sites.up_to_date(state)]
-        behind = [site for site in order[:wanted] if site not in present]
-        replies = Replies[messages.TrainReply](good={}).with_behind(behind)
-        tolerated = self._sites.tolerated
-        while present and len(replies.good) < wanted and len(replies.left_out) <= tolerated:
-            count = wanted - len(replies.good)
-            wave, present = sorted(present[:count]), present[count:]
-            replies += self._exchange.ask(
-                request,
-                wave,
-                messages.TrainReply,
-                doing="training",
-                task=state.task,
-                classes=len(state.facts["classes"]),
-            )
-        return self._exchange.require(replies, max(1, wanted - tolerated))
+        return self._exchange.ask_all(request, messages.LabelsReply, state, doing="collecting labels")
 
     def _has_enough_labels(self, replies: Mapping[str, LabellingReply]) -> bool:
-        return has_enough_labels(
-            replies, share=float(self._settings.annotator.params.get("min_share", 1.0)), sites=self._sites.quorum
-        )
+        share = float(self._settings.annotator.params.get("min_share", 1.0))
+        return has_enough_labels(replies, share=share, sites=self._exchange.quorum)
 
     def _note_rejected(self, replies: Mapping[str, LabellingReply]) -> None:
         for site, reply in replies.items():
@@ -316,3 +276,32 @@ class Coordinator:
         for note in notes:
             self._callback.on_note(note)
         self._unlogged += [Note(note=note) for note in notes]
+
+
+def count_labels(state: State, replies: Mapping[str, messages.TrainReply | LabellingReply]) -> State:
+    """Update the numbers of labels and the class counts of the sites that replied."""
+    return replace(
+        state,
+        class_counts={**state.class_counts, **{site: reply.class_counts for site, reply in replies.items()}},
+        labels={**state.labels, **{site: reply.labelled for site, reply in replies.items()}},
+    )
+
+
+def count_replies(state: State, replies: Replies[Any]) -> State:
+    """Update what is known of the labels, and count one more message for each site without a usable reply."""
+    left_out = {site: state.left_out.get(site, 0) + 1 for site in replies.left_out}
+    return replace(count_labels(state, replies.good), left_out={**state.left_out, **left_out})
+
+
+def has_enough_labels(replies: Mapping[str, LabellingReply], *, share: float, sites: int) -> bool:
+    """Return whether at least `sites` sites have that share of the labels they asked for."""
+    ready = [ceil_share(share, reply.asked) <= reply.asked - reply.pending for reply in replies.values()]
+    return sum(ready) >= sites
+
+
+def order_missed(missed: Mapping[str, Sequence[RoundEnd]]) -> list[RoundEnd]:
+    """List every round end that any site missed, once, the oldest first."""
+    ends: list[RoundEnd] = []
+    for entries in missed.values():
+        ends += [end for end in entries if end not in ends]
+    return sorted(ends, key=lambda end: (end.round, end.ask))

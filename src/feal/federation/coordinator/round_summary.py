@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from feal.federation import protocol as messages
-from feal.federation.coordinator.progress import add_seconds
 from feal.metrics import Statistics, compute_metrics, find_metrics
 from feal.metrics.statistics import compute_diagnostics
 from feal.rundir.journal import State
@@ -16,7 +15,7 @@ from feal.settings import Settings, Transforms, ceil_share
 
 def opening_notes(settings: Settings, sites: Mapping[str, messages.JoinReply]) -> list[str]:
     """List what of a run's settings and sites will have no effect, for its start."""
-    notes = [*_unused_transform_notes(settings.transforms)]
+    notes = _unused_transform_notes(settings.transforms)
     if find_strategy(settings.strategy.name).is_full_supervision:
         notes.append(
             f"Strategy {short_name(settings.strategy.name)} labels every sample at once: there is one round, and "
@@ -83,16 +82,8 @@ def round_record(
 ) -> Round:
     """Summarize a round that was closed, by site and over all sites."""
     by_site = {site: reply.statistics for site, reply in replies.items()}
-    selection = {
-        site: SiteSelection(
-            local_model=reply.local_model,
-            asked=reply.asked,
-            pending=reply.pending,
-            rejected=reply.rejected,
-            filled=reply.filled,
-        )
-        for site, reply in replies.items()
-    }
+    fields = set(SiteSelection.model_fields)
+    selection = {site: SiteSelection(**reply.model_dump(include=fields)) for site, reply in replies.items()}
     return Round(
         round=state.round,
         labels=state.trained,
@@ -106,23 +97,30 @@ def round_record(
     )
 
 
-def initial_model_notes(round_: int, replies: Mapping[str, messages.CloseRoundReply]) -> list[str]:
-    """Describe that a strategy got the initial model because there is no earlier round."""
-    if not any(reply.previous_model == "initial" for reply in replies.values()):
-        return []
-    return [f"Round {round_}: the selection uses the initial model in place of the previous round's models."]
+def add_seconds(before: Mapping[str, float], replies: Mapping[str, messages.Reply]) -> dict[str, float]:
+    """Add the time that the replies took, by phase."""
+    total = dict(before)
+    for reply in replies.values():
+        for phase, seconds in reply.seconds.items():
+            total[phase] = total.get(phase, 0.0) + seconds
+    return total
 
 
-def evidence_notes(round_: int, replies: Mapping[str, messages.CloseRoundReply]) -> list[str]:
-    """Describe that the global model gives no evidence at all at some sites."""
+def closing_notes(round_: int, replies: Mapping[str, messages.CloseRoundReply], *, loss: str) -> list[str]:
+    """Describe what the user should know of a round: a model without any evidence, a missing earlier model."""
+    notes = []
     silent = [
         site
         for site, reply in replies.items()
         if reply.statistics is not None and reply.statistics.zero_evidence == reply.statistics.samples
     ]
-    if not silent:
-        return []
-    return [
-        f"Round {round_}: the global model assigns zero evidence to every test sample of {', '.join(silent)}, so "
-        "uncertainty cannot rank them; a larger training.lr or loss.activation=exp helps."
-    ]
+    if silent and loss == "evidential":
+        notes.append(
+            f"Round {round_}: the global model assigns zero evidence to every test sample of {', '.join(silent)}, "
+            "so uncertainty cannot rank them; a larger training.lr or loss.activation=exp helps."
+        )
+    if any(reply.previous_model == "initial" for reply in replies.values()):
+        notes.append(
+            f"Round {round_}: the selection uses the initial model in place of the previous round's models."
+        )
+    return notes

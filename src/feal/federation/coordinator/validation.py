@@ -93,11 +93,7 @@ def list_unexpected(reply: messages.Reply, request: messages.Request) -> list[st
     return [*reply.unexpected, *sorted(tensors)]
 
 
-def _kind(reply: messages.JoinReply) -> tuple[object, ...]:
-    return reply.task, reply.classes, reply.channels, reply.height, reply.width
-
-
-def incompatibility(reply: messages.JoinReply, *, first: messages.JoinReply, counted: int) -> str:
+def find_incompatibility(reply: messages.JoinReply, *, first: messages.JoinReply, counted: int) -> str:
     """Return why a site cannot take part, in a sentence; empty if it can.
 
     Args:
@@ -105,7 +101,8 @@ def incompatibility(reply: messages.JoinReply, *, first: messages.JoinReply, cou
         first: of a site that joined before.
         counted: labels of the site that the run has counted so far.
     """
-    if _kind(reply) != _kind(first):
+    alike = ("task", "classes", "channels", "height", "width")
+    if any(getattr(reply, name) != getattr(first, name) for name in alike):
         return f"Sites {first.site} and {reply.site} differ in task, classes or image size: prepare them alike."
     # Where it is not recorded, it counts as a plain resize.
     fitted, before = reply.fitting or Fitting(), first.fitting or Fitting()

@@ -17,27 +17,6 @@ from feal.selection import RoleModel, SelectionContext
 Read = Callable[[Sequence[str]], torch.Tensor]
 
 
-class SampleOutputs:
-    """What a model gives for each sample, in the order of `ids`; collected for the site itself.
-
-    Classification keeps `logits` [n, C]. Segmentation keeps for every image `dice` [n, C] (NaN where neither mask
-    nor prediction shows the class), `region_dice` and `region_hd95` [n, R] alike, `aleatoric`, `epistemic` and
-    `energy` [n].
-    """
-
-    def __init__(self) -> None:
-        self._batches: dict[str, list[torch.Tensor]] = {}
-
-    def add(self, columns: Mapping[str, torch.Tensor]) -> None:
-        """Add the columns of a batch."""
-        for name, column in columns.items():
-            self._batches.setdefault(name, []).append(column.cpu())
-
-    def columns(self) -> dict[str, torch.Tensor]:
-        """Return the columns of all batches, concatenated."""
-        return {name: torch.cat(batches) for name, batches in self._batches.items()}
-
-
 @torch.no_grad()
 def evaluate(
     network: Network,
@@ -50,9 +29,12 @@ def evaluate(
     device: torch.device,
     regions: Regions | None = None,
     metrics: Sequence[str] = (),
-    outputs: SampleOutputs | None = None,
-) -> Statistics | None:
-    """Compute the statistics of a network over labelled samples; None without a sample.
+) -> tuple[Statistics | None, dict[str, torch.Tensor]]:
+    """Compute the statistics of a network over labelled samples, and its outputs for each of them.
+
+    The statistics are None without a sample. The outputs are columns in the order of `ids`, for the site itself:
+    `logits` [n, C] in classification; in segmentation `dice` [n, C] (NaN where neither mask nor prediction shows
+    the class), `region_dice` and `region_hd95` [n, R] alike, `aleatoric`, `epistemic` and `energy` [n].
 
     Args:
         network: what is evaluated.
@@ -64,7 +46,6 @@ def evaluate(
         device: where the network runs.
         regions: what masks are scored by besides the classes.
         metrics: metrics beyond the registered ones, as `file.py:Class`.
-        outputs: collects what the statistics are the sums of.
 
     Raises:
         FealError: the network's outputs are not finite, or a metric fails or returns sums it did not declare.
@@ -72,19 +53,20 @@ def evaluate(
     model = RoleModel(network.to(device).eval())
     computed = find_metrics(context.task, metrics)
     total: Statistics | None = None
+    outputs: dict[str, list[torch.Tensor]] = {}
     for start in range(0, len(ids), batch_size):
         batch = ids[start : start + batch_size]
         target = labels(batch).to(device)
         statistics, columns = _evaluate_batch(
             model, read(batch).to(device), target, context, regions or {}, computed
         )
-        if outputs is not None:
-            outputs.add(columns)
+        for name, column in columns.items():
+            outputs.setdefault(name, []).append(column.cpu())
         total = statistics if total is None else total + statistics
     undeclared = find_bad_sum(total, computed) if total is not None else ""
     if undeclared:
         raise FealError(f"The evaluation gave {undeclared}: correct the metric's `sums` or `bounds`.")
-    return total
+    return total, {name: torch.cat(batches) for name, batches in outputs.items()}
 
 
 def _evaluate_batch(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from feal.data.samples import Rows
 from feal.data.verify import check_files, compute_checksum
 from feal.errors import FealError
 from feal.fileio import exclusive_lock, read_json, rename_durably, try_lock, user_cache, write_error, write_json
-from feal.models import Network, build_initial_model
+from feal.models import Network, build_initial_model, to_device
 from feal.plugins import short_name
 from feal.settings import Component, Settings, Trainable
 
@@ -32,10 +33,10 @@ MAX_VIEWS = 8
 MARGIN = 1 / 16
 """Share of the image that an enlarged view leaves out on every side."""
 BATCH = 64
-FORMAT = 1
 TYPE = "float32"
+_FORMAT = 1
 
-ReadImages = Callable[[Rows], torch.Tensor]
+_ReadRows = Callable[[Rows], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,33 @@ def _enlarge(images: torch.Tensor, *, smooth: bool = True) -> torch.Tensor:
     return F.interpolate(middle.to(torch.uint8), size=(height, width), mode="nearest-exact").to(images.dtype)
 
 
-def open_features(data: PreparedSet, site: PreparedSite, spec: TrunkSpec, *, read: ReadImages) -> StoredArray:
+class CachedFeatures:
+    """Read a frozen trunk's outputs [samples * views, ...]; the views of a sample are consecutive."""
+
+    def __init__(self, features: StoredArray, *, views: int, device: torch.device) -> None:
+        self.features = features
+        self._views = views
+        self._device = device
+
+    def read(self, rows: Rows) -> torch.Tensor:
+        """Read the features of the unchanged images, [b, ...]."""
+        return self._read(rows * self._views)
+
+    def read_augmented(
+        self, rows: Rows, targets: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read the features of one random view of each image, and the masks in the same view."""
+        views = torch.randint(self._views, (len(rows),), generator=generator)
+        if targets.ndim > 1:
+            pairs = zip(targets, views.tolist(), strict=True)
+            targets = torch.stack([view_mask(mask, view) for mask, view in pairs])
+        return self._read(rows * self._views + views.numpy()), targets.to(self._device)
+
+    def _read(self, rows: Rows) -> torch.Tensor:
+        return to_device(torch.from_numpy(self.features.read(rows)), self._device)
+
+
+def open_features(data: PreparedSet, site: PreparedSite, spec: TrunkSpec, *, read: _ReadRows) -> CachedFeatures:
     """Open the trunk's outputs [samples * views, ...] for every row of a site; compute them if they are missing.
 
     Args:
@@ -123,13 +150,14 @@ def open_features(data: PreparedSet, site: PreparedSite, spec: TrunkSpec, *, rea
                 check_files(data, site.name, only=IMAGE_FILE)
                 _compute(path, site, spec, _build_trunk(data, spec), read, origin=_origin(data))
                 _remove_outdated(path, data)
-    return StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))
+    stored = StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))
+    return CachedFeatures(stored, views=spec.views, device=spec.device)
 
 
 def _name(data: PreparedSet, site: PreparedSite, spec: TrunkSpec) -> str:
     """Return a name that differs where the outputs would differ in any bit."""
     assert spec.weights_digest is not None
-    decisive = [FORMAT, data.digest, site.name, spec.model.model_dump(), spec.weights_digest, spec.views]
+    decisive = [_FORMAT, data.digest, site.name, spec.model.model_dump(), spec.weights_digest, spec.views]
     decisive += [spec.normalise, spec.device.type, spec.threads, torch.__version__]
     decisive += [version("monai"), cpu.get_cpu_capability()]
     digest = hashlib.blake2b(json.dumps(decisive).encode(), digest_size=8).hexdigest()
@@ -149,10 +177,19 @@ def _facts(path: Path) -> Path:
 def _is_complete(path: Path) -> bool:
     """Return whether the outputs are there as they were written: damaged ones are computed again."""
     try:
-        found, facts = path.stat(), json.loads(_facts(path).read_text())
-        return bool(_checksum(path, found.st_mtime_ns, found.st_size) == facts["sha256"])
-    except (OSError, ValueError, LookupError, TypeError):
+        found, recorded = path.stat(), _read_facts(_facts(path)).get("sha256")
+        return recorded is not None and recorded == _checksum(path, found.st_mtime_ns, found.st_size)
+    except OSError:
         return False
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """Read the facts of outputs; empty where they are missing or damaged."""
+    try:
+        facts = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 @lru_cache(maxsize=64)
@@ -184,7 +221,7 @@ def _compute(
     site: PreparedSite,
     spec: TrunkSpec,
     trunk: Network,
-    read: ReadImages,
+    read: _ReadRows,
     *,
     origin: Mapping[str, str],
 ) -> None:
@@ -231,12 +268,8 @@ def _remove_outdated(path: Path, data: PreparedSet) -> None:
 
 
 def _is_outdated(facts: Path, data: PreparedSet) -> bool:
-    try:
-        content = json.loads(facts.read_text())
-        now = _origin(data)
-        return bool(content["root"] == now["root"] and content["data"] != now["data"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
+    content, now = _read_facts(facts), _origin(data)
+    return content.get("root") == now["root"] and content.get("data", now["data"]) != now["data"]
 
 
 def _lock(path: Path) -> Path:

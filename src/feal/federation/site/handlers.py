@@ -17,17 +17,23 @@ from feal.annotation import ANNOTATORS, Answer, PredictMasks, Query, to_label
 from feal.data import PreparedSet, open_labels
 from feal.evidential import build_loss
 from feal.federation import protocol as messages
-from feal.federation.site.evaluation import SampleOutputs, evaluate
-from feal.federation.site.feature_cache import TrunkSpec
-from feal.federation.site.inputs import CachedFeatures, Images, Inputs, LabelledSamples, open_cached_features
-from feal.federation.site.models import LazyModels, SiteModels
-from feal.federation.site.query import Pool, allowance, compute_maps, make_queries, select, select_first
-from feal.federation.site.training import Trainer
+from feal.federation.site.evaluation import evaluate
+from feal.federation.site.feature_cache import CachedFeatures, TrunkSpec, open_features
+from feal.federation.site.query import (
+    LazyModels,
+    Pool,
+    allowance,
+    compute_maps,
+    make_models,
+    make_queries,
+    select_first,
+    select_from_pool,
+)
+from feal.federation.site.training import Images, Inputs, LabelledSamples, Trainer, build_network
 from feal.metrics import Statistics
 from feal.models import Network, resolve_device
 from feal.rng import Address
 from feal.rundir.artifacts import write_pool_outputs, write_selection, write_test_outputs
-from feal.rundir.layout import SiteDirectory
 from feal.rundir.site_store import RoundModels, SiteState, Store
 from feal.selection import PREVIOUS_ROLES, Selection, SelectionContext, build_strategy
 from feal.settings import Settings
@@ -47,17 +53,17 @@ class HandlerResult:
 class MessageHandler:
     """Handle the messages of one run at one site."""
 
-    def __init__(self, directory: SiteDirectory, *, data: PreparedSet, store: Store, settings: Settings) -> None:
-        self._directory = directory
-        self._data = data
+    def __init__(self, store: Store, *, data: PreparedSet, settings: Settings) -> None:
         self._store = store
+        self._directory = store.directory
+        self._data = data
         self._settings = settings
         self._device = resolve_device(settings.device)
-        self._site = data.site(directory.name, validation=settings.validation)
+        self._site = data.site(self._directory.name, validation=settings.validation)
         self._strategy = build_strategy(settings.strategy)
-        self._annotator = ANNOTATORS.get(settings.annotator.name)(self._site, folder=directory.path)
-        self._models = SiteModels(
-            directory, data, model=settings.model, part=settings.training.trainable, device=self._device
+        self._annotator = ANNOTATORS.get(settings.annotator.name)(self._site, folder=self._directory.path)
+        self._build_network = partial(
+            build_network, data=data, model=settings.model, part=settings.training.trainable, device=self._device
         )
         self._images = Images(self._site, settings.transforms, device=self._device)
         self._features: CachedFeatures | None = None
@@ -70,7 +76,7 @@ class MessageHandler:
         if request.weights is not None and self._settings.training.trainable != "all":
             with self._timed("cache"):
                 spec = TrunkSpec.from_settings(self._settings, device=self._device)
-                self._features = open_cached_features(self._data, self._site, spec, images=self._images)
+                self._features = open_features(self._data, self._site, spec, read=self._images.read)
         if isinstance(request, messages.Train):
             return self._train(request, state)
         if isinstance(request, messages.CloseRound):
@@ -82,9 +88,9 @@ class MessageHandler:
 
     def _train(self, request: messages.Train, state: SiteState) -> HandlerResult:
         assert request.weights is not None
-        network = self._models.build("global", request.weights)
+        network = self._build_network("global", request.weights)
         trainer, context = self._open_trainer(request.class_counts)
-        statistics = self._evaluate(network, context) if request.evaluate else None
+        statistics = self._evaluate(network, context)[0] if request.evaluate else None
         reply = messages.TrainReply(
             key=request.key,
             site=self._site.name,
@@ -95,7 +101,7 @@ class MessageHandler:
         )
         if not len(trainer.samples):
             return HandlerResult(reply=reply, state=state)
-        same_round = state.optimizer is not None and state.optimizer_round == request.round
+        optimizer = state.optimizer if state.optimizer_round == request.round else None
         with self._timed("train"):
             result = trainer.train(
                 network,
@@ -103,7 +109,7 @@ class MessageHandler:
                 epochs=self._settings.training.local_epochs,
                 order=self._address("order", request).generator(),
                 augment=self._address("transforms", request).generator(),
-                moments=self._models.read(state.optimizer) if state.optimizer and same_round else None,
+                moments=self._store.read_model(optimizer) if optimizer else None,
             )
         return HandlerResult(
             reply=reply.model_copy(
@@ -111,8 +117,8 @@ class MessageHandler:
             ),
             state=replace(
                 state,
-                local=self._models.write(f"local-{request.key}", result.weights),
-                optimizer=self._models.write(f"optimizer-{request.key}", result.moments),
+                local=self._store.write_model(f"local-{request.key}", result.weights),
+                optimizer=self._store.write_model(f"optimizer-{request.key}", result.moments),
                 optimizer_round=request.round,
             ),
         )
@@ -120,7 +126,7 @@ class MessageHandler:
     def _start(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
         """Query the first labels: uniform at random, or those that came with the data."""
         if request.weights is not None:
-            state = replace(state, initial=self._models.write(f"initial-{request.key}", request.weights))
+            state = replace(state, initial=self._store.write_model(f"initial-{request.key}", request.weights))
         ids = self._site.ids("train")
         if self._settings.initial_labels == "dataset":
             known = ids[self._site.is_initial("train")].tolist()
@@ -142,20 +148,21 @@ class MessageHandler:
     def _close_round(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
         """Evaluate the round's model, and query the samples that the strategy selects."""
         assert request.weights is not None
-        _, context = self._open_trainer(request.class_counts)
-        models = self._models.for_selection(
+        trainer, context = self._open_trainer(request.class_counts)
+        models = make_models(
             state,
             round_=request.round,
             weights=request.weights,
-            trainer=lambda: self._open_trainer(request.class_counts)[0],
+            store=self._store,
+            build=self._build_network,
+            trainer=trainer,
             batch_size=self._settings.selection.batch_size,
             address=self._address("", request),
         )
-        outputs = SampleOutputs()
-        statistics = self._evaluate(models["global"], context, outputs=outputs)
+        statistics, outputs = self._evaluate(models["global"], context)
         if statistics is not None and self._settings.diagnostics:
             rows = torch.as_tensor(self._site.rows(self._site.ids("test")))
-            write_test_outputs(self._directory, request.round, {"rows": rows, **outputs.columns()})
+            write_test_outputs(self._directory, request.round, {"rows": rows, **outputs})
         selection = self._select(request, context, models)
         looks_back = bool(PREVIOUS_ROLES & self._strategy.required_roles())
         previous: Literal["own", "initial"] = "own" if state.before(request.round) else "initial"
@@ -169,7 +176,7 @@ class MessageHandler:
             filled=selection.counts.get("filled", 0),
         )
         if looks_back:
-            global_ = self._models.write(f"global-{request.key}", request.weights)
+            global_ = self._store.write_model(f"global-{request.key}", request.weights)
             state = state.with_closed(RoundModels(request.round, global_, state.local or global_))
         predict = partial(self._predict_masks, models["global"]) if context.task == "segmentation" else None
         return self._query(request, state, selection, reply=reply, predict=predict)
@@ -214,7 +221,7 @@ class MessageHandler:
             batch_size=self._settings.selection.batch_size,
         )
         with self._timed("select"):
-            selected = select(
+            selected = select_from_pool(
                 self._strategy,
                 pool,
                 context,
@@ -232,11 +239,11 @@ class MessageHandler:
         return selected.selection
 
     def _evaluate(
-        self, network: Network, context: SelectionContext, *, outputs: SampleOutputs | None = None
-    ) -> Statistics | None:
+        self, network: Network, context: SelectionContext
+    ) -> tuple[Statistics | None, dict[str, torch.Tensor]]:
         ids = self._site.ids("test").tolist()
         if not ids:
-            return None
+            return None, {}
         with self._timed("evaluate"):
             return evaluate(
                 network,
@@ -248,7 +255,6 @@ class MessageHandler:
                 device=self._device,
                 regions=self._data.regions,
                 metrics=self._settings.metrics,
-                outputs=outputs,
             )
 
     def _predict_masks(self, network: Network, ids: Sequence[str]) -> NDArray[np.uint8]:

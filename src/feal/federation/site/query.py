@@ -1,11 +1,11 @@
-"""Decide which samples a site queries: its allowance, the strategy's selection, and outputs kept for analysis."""
+"""Decide which samples a site queries: its allowance, the models and the selection, outputs for analysis."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +14,10 @@ import torch
 from feal.annotation import Query
 from feal.errors import FealError
 from feal.evidential import uncertainties
+from feal.federation.site.training import Trainer
 from feal.models import Network
 from feal.rng import Address
+from feal.rundir.site_store import SiteState, Store, TensorFile
 from feal.selection import (
     STRATEGIES,
     Columns,
@@ -29,6 +31,7 @@ from feal.selection import (
 )
 from feal.selection.observe import Observer, ReadImages
 from feal.settings import ceil_share
+from feal.tensors import Tensors
 
 OUTPUTS = {
     "classification": ("logits_global", "logits_local"),
@@ -37,6 +40,82 @@ OUTPUTS = {
 """Columns that `observe_for_analysis` computes for each task."""
 _PREFIX = "kept_"
 """Distinguishes these columns from those of the strategy."""
+
+
+class LazyModels(Mapping[Role, Network]):
+    """Networks by role, each made on first access: some have to be trained."""
+
+    def __init__(self, makers: Mapping[Role, Callable[[], Network]]) -> None:
+        self._makers = makers
+        self._made: dict[Role, Network] = {}
+
+    def __getitem__(self, role: Role) -> Network:
+        if role not in self._made:
+            self._made[role] = self._makers[role]()
+        return self._made[role]
+
+    def __iter__(self) -> Iterator[Role]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def make_models(
+    state: SiteState,
+    *,
+    round_: int,
+    weights: Tensors,
+    store: Store,
+    build: Callable[[Role, Tensors], Network],
+    trainer: Trainer,
+    batch_size: int,
+    address: Address,
+) -> LazyModels:
+    """Return the models at the end of a round: global, local, and those that a strategy may need besides.
+
+    Args:
+        state: what the site keeps from earlier messages.
+        round_: the round.
+        weights: of its global model.
+        store: reads the weights of earlier models.
+        build: returns the network of a role with these weights.
+        trainer: trains on the site's labels.
+        batch_size: samples in a batch of evaluation.
+        address: of the message; models that are trained here draw from addresses beside it.
+    """
+
+    def build_stored(role: Role, file: TensorFile) -> Network:
+        return build(role, store.read_model(file))
+
+    def generator(purpose: str) -> torch.Generator:
+        return replace(address, purpose=purpose).generator()
+
+    before, initial = state.before(round_), state.initial
+    stored: dict[Role, TensorFile | None] = {
+        "initial": initial,
+        "global_previous": before.global_ if before else initial,
+        "local_previous": before.local if before else initial,
+        "local": state.local,
+    }
+    makers: dict[Role, Callable[[], Network]] = {
+        "global": partial(build, "global", weights),
+        "local": partial(build, "global", weights),
+        "finetuned": lambda: trainer.finetune(
+            build("finetuned", weights),
+            order=generator("finetune"),
+            augment=generator("finetune transforms"),
+        ),
+        **{role: partial(build_stored, role, file) for role, file in stored.items() if file is not None},
+    }
+    if initial is not None:
+        makers["local_only"] = lambda: trainer.train_alone(
+            build_stored("local_only", initial),
+            order=generator("learn alone"),
+            augment=generator("learn alone transforms"),
+            batch_size=batch_size,
+        )
+    return LazyModels(makers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +174,7 @@ def select_first(ids: Sequence[str], context: SelectionContext, *, budget: int, 
     return strategy.choose(Columns(ids, {}), None, context, budget, address.generator())
 
 
-def select(
+def select_from_pool(
     strategy: Strategy,
     pool: Pool,
     context: SelectionContext,
@@ -124,12 +203,26 @@ def select(
         observers.append(observe_for_analysis)
         roles |= {"global", "local"}
     networks = _pick_networks(pool.networks, roles, strategy=type(strategy).__name__)
+    observe = partial(
+        observe_samples,
+        read=pool.read,
+        networks=networks,
+        context=context,
+        batch_size=pool.batch_size,
+        scratch=pool.scratch,
+        device=pool.device,
+    )
     labelled = pool.labelled if is_observing and strategy.needs_labelled else []
     with (
-        _observe(labelled, pool, networks, context, observers=[strategy.observe]) as known,
-        _observe(considered, pool, networks, context, observers=observers) as columns,
+        observe(labelled, observers=[strategy.observe]) as known,
+        observe(considered, observers=observers) as columns,
     ):
-        selection = _choose(strategy, columns, known, context, budget, address)
+        selection = Selection(ids=[])
+        if budget > 0 and len(columns) > 0:
+            labels = known if strategy.needs_labelled else None
+            count = min(budget, len(columns))
+            selection = strategy.choose(columns, labels, context, count, address.generator())
+            validate_selection(selection, columns, budget, strategy=type(strategy).__name__)
         kept = OUTPUTS[context.task] if diagnostics and considered else ()
         outputs = {name: columns[f"{_PREFIX}{name}"].clone() for name in kept}
     return SelectedPool(selection=selection, candidates=considered, outputs=outputs)
@@ -174,42 +267,6 @@ def compute_maps(ids: Sequence[str], pool: Pool, context: SelectionContext) -> d
             parts.setdefault(f"map_aleatoric_{role}", []).append(aleatoric.half().cpu())
             parts.setdefault(f"map_epistemic_{role}", []).append(epistemic.half().cpu())
     return {name: torch.cat(maps) for name, maps in parts.items()}
-
-
-def _observe(
-    ids: Sequence[str],
-    pool: Pool,
-    networks: Mapping[Role, Network],
-    context: SelectionContext,
-    *,
-    observers: Sequence[Observer],
-) -> AbstractContextManager[Columns]:
-    return observe_samples(
-        ids,
-        read=pool.read,
-        observers=observers,
-        networks=networks,
-        context=context,
-        batch_size=pool.batch_size,
-        scratch=pool.scratch,
-        device=pool.device,
-    )
-
-
-def _choose(
-    strategy: Strategy,
-    columns: Columns,
-    labelled: Columns,
-    context: SelectionContext,
-    budget: int,
-    address: Address,
-) -> Selection:
-    if budget == 0 or len(columns) == 0:
-        return Selection(ids=[])
-    known = labelled if strategy.needs_labelled else None
-    selection = strategy.choose(columns, known, context, min(budget, len(columns)), address.generator())
-    validate_selection(selection, columns, budget, strategy=type(strategy).__name__)
-    return selection
 
 
 def _pick_networks(available: Mapping[Role, Network], roles: set[Role], *, strategy: str) -> dict[Role, Network]:

@@ -101,7 +101,7 @@ class Site:
         content = self._store.settings()
         if self._opened is None or self._opened[0] != content:
             settings = Settings.model_validate_json(content)
-            handler = MessageHandler(self._directory, data=self._data, store=self._store, settings=settings)
+            handler = MessageHandler(self._store, data=self._data, settings=settings)
             self._opened = (content, settings, handler)
         return self._opened[1:]
 

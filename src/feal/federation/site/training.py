@@ -1,21 +1,95 @@
-"""Train networks on the labelled samples of a site."""
+"""Build the networks of a site, read its labelled samples, and train on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
 
+import numpy as np
 import torch
 
+from feal.data import PreparedSet, PreparedSite
+from feal.data.augment import augment as augment_images
+from feal.data.augment import normalise
+from feal.data.samples import Rows
 from feal.errors import FealError
-from feal.federation.site.inputs import LabelledSamples
 from feal.losses import Objective
-from feal.models import Network, mixed_precision
-from feal.settings import Training
-from feal.tensors import all_finite
+from feal.models import Network, build_model, mixed_precision, to_device
+from feal.rundir.site_store import Store
+from feal.selection import Role
+from feal.settings import Component, Task, Trainable, Training, Transforms
+from feal.tensors import Tensors, all_finite
 
 MAX_EPOCHS, ENOUGH_ACCURACY = 50, 0.99
 """When the training of a model at one site alone ends: epochs, or training accuracy."""
+
+
+class Inputs(Protocol):
+    """Samples of one site by their array rows, ready for a network on its device."""
+
+    def read(self, rows: Rows) -> torch.Tensor:
+        """Read samples for evaluation and selection, [b, ...]."""
+
+    def read_augmented(
+        self, rows: Rows, targets: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read samples for training, transformed at random together with their classes [b] or masks [b, H, W]."""
+
+
+class Images:
+    """Read the images themselves, transformed and normalised."""
+
+    def __init__(self, site: PreparedSite, transforms: Transforms, *, device: torch.device) -> None:
+        self._site = site
+        self._transforms = transforms
+        self._device = device
+
+    def read(self, rows: Rows) -> torch.Tensor:
+        """Read images, float32 [b, channels, height, width]."""
+        images = normalise(self._site.read(rows).to(self._device), self._transforms, task=self._site.task)
+        return to_device(images, self._device)
+
+    def read_augmented(
+        self, rows: Rows, targets: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read images with new random transforms, and their masks transformed alike."""
+        images = to_device(self._site.read(rows), self._device)
+        images, targets = augment_images(images, targets.to(self._device), self._transforms, generator)
+        return to_device(images, self._device), targets
+
+
+class LabelledSamples:
+    """The labelled samples of a site, by number in the order of their ids.
+
+    Masks are read for every batch: all of them may be more than fits into memory.
+    """
+
+    def __init__(self, store: Store, site: PreparedSite, *, inputs: Inputs, task: Task) -> None:
+        self._store = store
+        self._inputs = inputs
+        self._ids = store.labelled()
+        self._rows = site.rows(self._ids)
+        self._classes = torch.from_numpy(store.class_labels()) if task == "classification" else None
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def read(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read inputs on the device, and classes [b] or masks [b, height, width]."""
+        return self._inputs.read(self._rows[batch.numpy()]), self.targets(batch)
+
+    def read_augmented(self, batch: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read inputs and targets with random transforms, both on the device."""
+        return self._inputs.read_augmented(self._rows[batch.numpy()], self.targets(batch), generator)
+
+    def targets(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return classes [b], or masks uint8 [b, height, width]."""
+        if self._classes is not None:
+            return self._classes[batch]
+        masks = [self._store.mask(self._ids[number]) for number in batch.tolist()]
+        return torch.from_numpy(np.stack(masks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +135,7 @@ class Trainer:
         epochs: int,
         order: torch.Generator,
         augment: torch.Generator,
-        moments: Mapping[str, torch.Tensor] | None = None,
+        moments: Tensors | None = None,
         lr: float | None = None,
     ) -> TrainingResult:
         """Train a network in place on all labelled samples.
@@ -101,7 +175,7 @@ class Trainer:
         self, network: Network, *, order: torch.Generator, augment: torch.Generator, batch_size: int
     ) -> Network:
         """Train for at most 50 epochs, until 99 % of the labelled samples (or pixels) are predicted correctly."""
-        moments: Mapping[str, torch.Tensor] | None = None
+        moments: Tensors | None = None
         for epoch in range(MAX_EPOCHS if len(self.samples) else 0):
             result = self.train(
                 network,
@@ -152,6 +226,36 @@ class Trainer:
         return correct / total
 
 
+def build_network(
+    role: Role, weights: Tensors, *, data: PreparedSet, model: Component, part: Trainable, device: torch.device
+) -> Network:
+    """Return this process's network for a role, with these weights: it is shared by all sites."""
+    shape = (data.task, len(data.classes), data.channels, data.height, data.width)
+    network = _blank_network(role, model.name, json.dumps(model.params), shape, part)
+    network.load_state_dict(weights)
+    network.zero_grad()
+    return network.to(device)
+
+
+@lru_cache(maxsize=8)
+def _blank_network(
+    role: Role, model: str, params: str, shape: tuple[Task, int, int, int, int], part: Trainable
+) -> Network:
+    """Build a network once for each role: that takes ten times longer than to load weights."""
+    del role
+    task, classes, channels, height, width = shape
+    with torch.random.fork_rng(devices=[]):
+        return build_model(
+            model,
+            params=json.loads(params),
+            task=task,
+            classes=classes,
+            channels=channels,
+            height=height,
+            width=width,
+        ).keep_part(part)
+
+
 def draw_batches(samples: int, batch_size: int, generator: torch.Generator) -> list[torch.Tensor]:
     """Split a random order of 0..samples-1 into batches, none of them of one sample.
 
@@ -188,7 +292,7 @@ def _collect_moments(optimizer: torch.optim.Adam) -> dict[str, torch.Tensor]:
     return {"parameters": torch.tensor(known), **kinds}
 
 
-def _restore_moments(optimizer: torch.optim.Adam, moments: Mapping[str, torch.Tensor]) -> None:
+def _restore_moments(optimizer: torch.optim.Adam, moments: Tensors) -> None:
     parameters = optimizer.param_groups[0]["params"]
     known = moments["parameters"].tolist()
     state: dict[int, dict[str, torch.Tensor]] = {index: {} for index in known}
