@@ -143,7 +143,7 @@ def show_dataset(
 ) -> None:
     """Write a contact sheet for each site, and count its samples by split and class."""
     from feal.data import open_prepared
-    from feal.data.contact_sheet import write_contact_sheet
+    from feal.data.images import write_contact_sheet
     from feal.data.verify import find_altered
 
     data = open_prepared(_locate(dataset, overrides or []))

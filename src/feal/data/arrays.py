@@ -39,35 +39,35 @@ class StoredArray:
         self.path = path
         try:
             with path.open("rb") as file:
-                found, dtype = _header(file, path)
-                offset = file.tell()
-                _check(path, found, dtype, shape=shape, kinds=kinds)
-                _check_size(path, os.fstat(file.fileno()).st_size, offset + math.prod(shape) * dtype.itemsize)
+                found, dtype = _read_header(file, path)
+                self._offset = file.tell()
+                if dtype.name not in kinds and dtype.kind not in kinds:
+                    wanted = " or ".join(sorted(kinds))
+                    raise _damage_error(path, f"holds values of type {dtype}, not {wanted},")
+                if found != shape:
+                    raise _damage_error(path, f"has the shape {found} instead of {shape}")
+                size, expected = os.fstat(file.fileno()).st_size, self._offset + math.prod(shape) * dtype.itemsize
+                if size != expected:
+                    raise _damage_error(path, f"has {size} bytes instead of {expected}")
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise _damaged(path, f"cannot be read ({error.strerror})") from None
-        self.array: NDArray[Any] = np.frombuffer(
-            self._map, dtype=dtype, offset=offset, count=math.prod(shape)
-        ).reshape(shape)
-        self._offset = offset
+            raise _damage_error(path, f"cannot be read ({error.strerror})") from None
+        self.array: NDArray[Any] = np.ndarray(shape, dtype, self._map, self._offset)
         self._touched = 0
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return a copy of these rows, in this order, shape [b, ...]."""
         if self.array.nbytes > _LARGE and hasattr(mmap, "MADV_WILLNEED"):
-            self._prefetch(rows)
+            width = self.array[0].nbytes
+            for row in rows.tolist():
+                start = (self._offset + row * width) // mmap.PAGESIZE * mmap.PAGESIZE
+                self._map.madvise(mmap.MADV_WILLNEED, start, self._offset + (row + 1) * width - start)
         part = self.array[rows]
         self._touched += part.nbytes
         if self._touched > _RESIDENT and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
             self._touched = 0
         return part
-
-    def _prefetch(self, rows: NDArray[np.int64]) -> None:
-        width = self.array.nbytes // len(self.array)
-        for first, last in _runs(rows):
-            start = (self._offset + first * width) // mmap.PAGESIZE * mmap.PAGESIZE
-            self._map.madvise(mmap.MADV_WILLNEED, start, self._offset + (last + 1) * width - start)
 
 
 class ArrayWriter:
@@ -134,7 +134,7 @@ def count_rows(path: Path, *, row: tuple[int, ...], dtype: str) -> int:
     """Count the complete rows that an interrupted `ArrayWriter` left at `path`; 0 without such a file."""
     try:
         with path.open("rb") as file:
-            shape, found = _header(file, path)
+            shape, found = _read_header(file, path)
             size = os.fstat(file.fileno()).st_size - file.tell()
     except (FileNotFoundError, FealError):
         return 0
@@ -148,47 +148,16 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
         writer.append(array)
 
 
-def _runs(rows: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Merge neighbouring rows into runs of (first, last).
-
-    >>> _runs(np.array([7, 3, 4, 8, 5, 1]))
-    [(1, 1), (3, 5), (7, 8)]
-    """
-    ordered = np.unique(rows)
-    parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
-    return [(int(part[0]), int(part[-1])) for part in parts if len(part)]
-
-
-def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _read_header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     try:
-        reader = readers[npy.read_magic(file)]
-        shape, fortran, dtype = reader(file)
+        shape, is_fortran, dtype = readers[npy.read_magic(file)](file)
     except (ValueError, KeyError, SyntaxError):
-        raise _damaged(path, "is not a numpy array") from None
-    if fortran and len(shape) > 1:
-        raise _damaged(path, "is stored column by column")
+        raise _damage_error(path, "is not a numpy array") from None
+    if is_fortran and len(shape) > 1:
+        raise _damage_error(path, "is stored column by column")
     return shape, dtype
 
 
-def _check(
-    path: Path,
-    found: tuple[int, ...],
-    dtype: np.dtype[Any],
-    *,
-    shape: tuple[int, ...],
-    kinds: Collection[str],
-) -> None:
-    if dtype.name not in kinds and dtype.kind not in kinds:
-        raise _damaged(path, f"holds values of type {dtype}, not {' or '.join(sorted(kinds))},")
-    if found != shape:
-        raise _damaged(path, f"has the shape {found} instead of {shape}")
-
-
-def _check_size(path: Path, size: int, expected: int) -> None:
-    if size != expected:
-        raise _damaged(path, f"has {size} bytes instead of {expected}")
-
-
-def _damaged(path: Path, how: str) -> FealError:
+def _damage_error(path: Path, how: str) -> FealError:
     return FealError(f"The file {path} {how}: {REPAIR}.")

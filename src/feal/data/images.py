@@ -1,37 +1,41 @@
-"""Encode images and masks as PNG for people, and read the masks that people drew."""
+"""Show images and masks to people: PNG files, tiles, contact sheets; and read the masks that people drew."""
 
 from __future__ import annotations
 
 import colorsys
 import io
+import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
+from scipy import ndimage
 
+from feal.data.prepared import NO_LABEL, PreparedSite, SiteLabels, open_labels
+from feal.data.samples import SPLITS, Texts
 from feal.errors import FealError
+from feal.fileio import write_bytes
 
 RGB = tuple[int, int, int]
 
 # Black, then colours that are easy to tell apart on black and beside each other.
 _FIRST: tuple[RGB, ...] = (
-    (0, 0, 0),
-    (255, 221, 51),
-    (51, 204, 255),
-    (255, 96, 176),
-    (120, 255, 120),
-    (255, 140, 0),
-    (150, 110, 255),
-    (220, 40, 40),
-    (0, 160, 140),
-)
+    (0, 0, 0), (255, 221, 51), (51, 204, 255), (255, 96, 176), (120, 255, 120),
+    (255, 140, 0), (150, 110, 255), (220, 40, 40), (0, 160, 140),
+)  # fmt: skip
 _NUMBERS = ("1", "L", "LA", "I;16", "I;16B", "I")
 _NAMED = 6
 """How many invalid values or colours an error names."""
+
+_TILE, _GAP, _MARGIN, _LABELS, _TITLE = 96, 6, 16, 168, 56
+"""Pixels of a contact sheet's parts."""
+_PAIRS = 4
+"""Rows of images with their masks, at most."""
+_INK, _FAINT = (24, 28, 34), (104, 112, 122)
 
 
 def to_pil(image: NDArray[np.float32]) -> Image.Image:
@@ -78,9 +82,9 @@ def read_mask(path: Path, *, shape: tuple[int, int], classes: int) -> NDArray[np
     """
     try:
         image = _load(path, shape)
-        if image.mode in _NUMBERS:
-            return _by_number(image, classes)
-        return _by_palette(image, classes) if image.mode == "P" else _by_colour(image, classes)
+        if image.mode in _NUMBERS or (image.mode == "P" and _has_class_palette(image, classes)):
+            return _read_numbers(image, classes)
+        return _read_colours(image, classes)
     except _MaskError as error:
         raise FealError(f"The mask {path.name} {error}.") from None
 
@@ -128,58 +132,173 @@ def _load(path: Path, shape: tuple[int, int]) -> Image.Image:
 
 
 def _check_opaque(image: Image.Image) -> None:
-    has_alpha = image.mode in ("LA", "RGBA") or (
-        "transparency" in image.info and image.mode in ("1", "L", "P", "RGB")
-    )
+    has_alpha = image.has_transparency_data and not image.mode.startswith("I")
     if has_alpha and image.convert("RGBA").getchannel("A").getextrema()[0] != 255:
         raise _MaskError("has transparent pixels, which belong to no class: fill them and save it again")
 
 
-def _by_number(image: Image.Image, classes: int) -> NDArray[np.uint8]:
+def _read_numbers(image: Image.Image, classes: int) -> NDArray[np.uint8]:
     values = np.asarray(image.getchannel("L") if image.mode == "LA" else image).astype(np.int64)
     invalid = sorted({int(value) for value in np.unique(values)} - set(range(classes)))
     if invalid:
         allowed = f"allowed are the class numbers 0 to {classes - 1}"
-        raise _MaskError(f"has the pixel {_listed('value', map(str, invalid))}: {allowed}")
+        raise _MaskError(f"has the pixel {_list('value', list(map(str, invalid)))}: {allowed}")
     return values.astype(np.uint8)
 
 
-def _by_palette(image: Image.Image, classes: int) -> NDArray[np.uint8]:
-    values, entries, ours = np.asarray(image), image.getpalette() or [], class_colours(classes)
-    colours = {int(value): tuple(entries[3 * value : 3 * value + 3]) for value in np.unique(values).tolist()}
-    # A palette of greys in order comes from a program without colours: the values are the classes.
-    if all(value < classes and colour in (ours[value], (value,) * 3) for value, colour in colours.items()):
-        return values.astype(np.uint8)
-    _check_colours(colours.values(), classes)
-    meant = np.zeros(256, dtype=np.uint8)
-    for value, colour in colours.items():
-        meant[value] = ours.index(colour)
-    mask: NDArray[np.uint8] = meant[values]
-    return mask
+def _has_class_palette(image: Image.Image, classes: int) -> bool:
+    """Return whether values are classes: in our colours, or in greys, which a program without colours writes."""
+    entries, ours = image.getpalette() or [], class_colours(classes)
+    values = np.unique(np.asarray(image)).tolist()
+    if 3 * values[-1] >= len(entries):
+        raise _MaskError(f"has the pixel value {values[-1]}, which its palette does not have: save it again")
+    return all(
+        value < classes and tuple(entries[3 * value : 3 * value + 3]) in (ours[value], (value,) * 3)
+        for value in values
+    )
 
 
-def _by_colour(image: Image.Image, classes: int) -> NDArray[np.uint8]:
+def _read_colours(image: Image.Image, classes: int) -> NDArray[np.uint8]:
     parts = np.asarray(image.convert("RGB")).astype(np.int64)
     packed, places = np.unique(parts @ np.array([65536, 256, 1]), return_inverse=True)
-    colours = [(value >> 16, value >> 8 & 255, value & 255) for value in packed.tolist()]
-    _check_colours(colours, classes)
-    ours = class_colours(classes)
-    meant = np.array([ours.index(colour) for colour in colours], dtype=np.uint8)
-    return meant[places.reshape(parts.shape[:2])]
-
-
-def _check_colours(colours: Iterable[tuple[int, ...]], classes: int) -> None:
-    invalid = sorted(set(colours) - set(class_colours(classes)))
+    ours = {
+        red << 16 | green << 8 | blue: number for number, (red, green, blue) in enumerate(class_colours(classes))
+    }
+    invalid = [f"#{colour:06x}" for colour in packed.tolist() if colour not in ours]
     if invalid:
-        names = ["#" + "".join(f"{part:02x}" for part in colour) for colour in invalid]
-        allowed = ", ".join(f"#{r:02x}{g:02x}{b:02x}" for r, g, b in class_colours(classes)[:_NAMED])
+        allowed = ", ".join(f"#{colour:06x}" for colour in list(ours)[:_NAMED])
         more = ", ..." if classes > _NAMED else ""
         raise _MaskError(
-            f"has the {_listed('colour', names)}, which no class has: draw only {allowed}{more}, no soft edges"
+            f"has the {_list('colour', invalid)}, which no class has: draw only {allowed}{more}, no soft edges"
         )
+    numbers = np.array([ours[colour] for colour in packed.tolist()], dtype=np.uint8)
+    return numbers[places.reshape(parts.shape[:2])]
 
 
-def _listed(kind: str, names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return f"{kind}{'s' if len(listed) > 1 else ''} {', '.join(listed[:_NAMED])}{more}"
+def _list(kind: str, names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:_NAMED])}{more}"
+
+
+def make_tile(image: NDArray[np.float32]) -> Image.Image:
+    """Convert an image [C, H, W] to a small square RGB image."""
+    return to_pil(image).convert("RGB").resize((_TILE, _TILE), Image.Resampling.BICUBIC)
+
+
+def outline_mask(tile: Image.Image, mask: NDArray[np.uint8], classes: int) -> Image.Image:
+    """Draw the outline of every class of a mask [H, W] but the first on a tile, visible on any background."""
+    pixels = np.array(tile)
+    large = np.array(Image.fromarray(mask.astype(np.uint8)).resize((_TILE, _TILE), Image.Resampling.NEAREST))
+    for number in range(1, classes):
+        region = large == number
+        inner = ndimage.binary_erosion(region, iterations=2, border_value=1)
+        # A dark line inside: yellow alone is invisible on yellow tissue.
+        pixels[inner & ~ndimage.binary_erosion(inner, border_value=1)] = _INK
+        pixels[region & ~inner] = class_colours(classes)[number]
+    return Image.fromarray(pixels)
+
+
+def write_contact_sheet(site: PreparedSite, path: Path, *, columns: int = 10) -> None:
+    """Write a PNG with examples of a site's images; the same site gives the same bytes.
+
+    Classification: one row per class, with its number of samples. Segmentation: images, each above a copy with the
+    outlines of its mask. Examples are spread evenly over the samples in order of their ids.
+
+    Raises:
+        FealError: the site is damaged or the file cannot be written.
+    """
+    labels = open_labels(site)
+    sheet = _by_class(site, labels, columns) if site.task == "classification" else _by_mask(site, labels, columns)
+    write_bytes(path, encode_png(sheet))
+
+
+def _by_class(site: PreparedSite, labels: SiteLabels, columns: int) -> Image.Image:
+    ids = site.ids()
+    classes = labels.of(ids).numpy()
+    rows = list(enumerate(site.classes))
+    if site.unlabelled:
+        rows.append((NO_LABEL["classification"], "unlabelled"))
+    sheet, draw = _make_sheet(site, rows=len(rows), columns=columns, labels=_LABELS)
+    for place, (number, name) in enumerate(rows):
+        members = ids[classes == number]
+        top = _TITLE + _MARGIN + place * (_TILE + _GAP)
+        draw.text((_MARGIN, top + _TILE // 2 - 18), _shorten(name, draw), fill=_INK, font=_font(17))
+        count = f"{len(members)} ({_format_share(len(members), len(ids))})" if len(members) else "none"
+        draw.text((_MARGIN, top + _TILE // 2 + 4), count, fill=_FAINT, font=_font(14))
+        for column, tile in enumerate(_make_tiles(site, _spread(members, columns))):
+            sheet.paste(tile, (_MARGIN + _LABELS + column * (_TILE + _GAP), top))
+    return sheet
+
+
+def _by_mask(site: PreparedSite, labels: SiteLabels, columns: int) -> Image.Image:
+    chosen = _spread(site.ids(), _PAIRS * columns)
+    sheet, draw = _make_sheet(site, rows=2 * math.ceil(len(chosen) / columns), columns=columns)
+    _draw_legend(draw, site.classes, right=sheet.width - _MARGIN)
+    masks = labels.of(chosen).numpy()
+    for place, (tile, mask) in enumerate(zip(_make_tiles(site, chosen), masks, strict=True)):
+        row, column = divmod(place, columns)
+        left, top = _MARGIN + column * (_TILE + _GAP), _TITLE + _MARGIN + 2 * row * (_TILE + _GAP)
+        below = top + _TILE + _GAP // 2
+        sheet.paste(tile, (left, top))
+        if mask[0, 0] == NO_LABEL["segmentation"]:
+            draw.text((left + _GAP, below + _TILE // 2 - 8), "unlabelled", fill=_FAINT, font=_font(14))
+        else:
+            sheet.paste(outline_mask(tile, mask, len(site.classes)), (left, below))
+    return sheet
+
+
+def _make_sheet(
+    site: PreparedSite, *, rows: int, columns: int, labels: int = 0
+) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    width = 2 * _MARGIN + labels + columns * (_TILE + _GAP) - _GAP
+    height = _TITLE + 2 * _MARGIN + rows * (_TILE + _GAP) - _GAP
+    sheet = Image.new("RGB", (width, height), "white")
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_MARGIN, _MARGIN - 4), site.name, fill=_INK, font=_font(26))
+    channels, high, wide = site.shape
+    counts = ", ".join(f"{len(site.ids(split))} {split}" for split in SPLITS)
+    facts = f"{counts} samples · {wide} x {high} pixels, {channels} channels"
+    draw.text((_MARGIN, _MARGIN + 28), facts, fill=_FAINT, font=_font(15))
+    return sheet, draw
+
+
+def _draw_legend(draw: ImageDraw.ImageDraw, classes: Sequence[str], *, right: int) -> None:
+    """Draw the colours of the outlines at the right of the title, for as many classes as fit."""
+    left = right
+    for name, colour in reversed(list(zip(classes, class_colours(len(classes)), strict=True))[1:]):
+        left -= round(draw.textlength(name, font=_font(15))) + 2 * _MARGIN
+        if left < right // 2:
+            return
+        draw.rectangle((left, _MARGIN + 6, left + 11, _MARGIN + 17), fill=colour, outline=_INK)
+        draw.text((left + _MARGIN + 2, _MARGIN), name, fill=_INK, font=_font(15))
+
+
+def _format_share(part: int, whole: int) -> str:
+    """Format a share in per cent, never 0% of what exists.
+
+    >>> _format_share(1, 950), _format_share(6, 950), _format_share(950, 950)
+    ('<1%', '1%', '100%')
+    """
+    return "<1%" if part / whole < 0.005 else f"{part / whole:.0%}"
+
+
+def _shorten(name: str, draw: ImageDraw.ImageDraw) -> str:
+    """Truncate a class name to fit beside the tiles."""
+    shown = name
+    while name and draw.textlength(shown, font=_font(17)) > _LABELS - _GAP:
+        name = name[:-1]
+        shown = f"{name}..."
+    return shown
+
+
+def _spread(ids: Texts, count: int) -> Texts:
+    chosen: Texts = ids[np.linspace(0, len(ids) - 1, count).round().astype(int)] if len(ids) > count else ids
+    return chosen
+
+
+def _make_tiles(site: PreparedSite, ids: Texts) -> list[Image.Image]:
+    return [make_tile(image) for image in site.images(ids).numpy()]
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size=size)

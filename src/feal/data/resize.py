@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,54 +70,51 @@ class Fitting(BaseModel):
     ) -> NDArray[Any]:
         """Map values [h, w] of an image back to the original size [H, W]; `unseen` where it was cropped."""
         place = self._place((height, width), values.shape)
-        whole = np.full((place.height, place.width), unseen, dtype=values.dtype)
-        whole[place.shown(values.shape)] = values[place.on(values.shape)]
+        whole = np.full(place.size, unseen, dtype=values.dtype)
+        whole[place.shown] = values[place.on]
         return resize(whole, height, width, nearest=nearest)
 
     def window(self, height: int, width: int, onto: tuple[int, int]) -> Window:
         """Return the part of an image of size `onto` that shows its original of size [H, W]."""
-        return self._place((height, width), onto).on(onto)
+        return self._place((height, width), onto).on
 
     def _fit(self, array: NDArray[Any], height: int, width: int, *, nearest: bool) -> NDArray[Any]:
         place = self._place(array.shape[:2], (height, width))
-        small = resize(array, place.height, place.width, nearest=nearest)
+        small = resize(array, *place.size, nearest=nearest)
         if small.shape[:2] == (height, width):
             return small
         image = np.zeros((height, width, *array.shape[2:]), dtype=array.dtype)
-        image[place.on((height, width))] = small[place.shown((height, width))]
+        image[place.on] = small[place.shown]
         return image
 
-    def _place(self, size: tuple[int, ...], onto: tuple[int, ...]) -> _Place:
-        (high, wide), (height, width) = size, onto
+    def _place(self, original: tuple[int, ...], onto: tuple[int, ...]) -> _Place:
+        (high, wide), (height, width) = original, onto
         if self.shape == "resize":
-            return _Place(0, 0, height, width)
-        fits = [height / high, width / wide]
-        scale = max(fits) if self.shape == "centre" else min(fits)
-        if self.canvas is not None:
-            scale = min(scale, min(height, width) / self.canvas)
-        high, wide = (max(1, round(side * scale)) for side in (high, wide))
-        if self.shape == "centre":
-            high, wide = max(high, height), max(wide, width)
-        return _Place(_centre(height, high), _centre(width, wide), high, wide)
+            high, wide = height, width
+        else:
+            fits = [height / high, width / wide]
+            scale = max(fits) if self.shape == "centre" else min(fits)
+            if self.canvas is not None:
+                scale = min(scale, min(height, width) / self.canvas)
+            high, wide = (max(1, round(side * scale)) for side in (high, wide))
+            if self.shape == "centre":
+                high, wide = max(high, height), max(wide, width)
+        # Centred; an odd pixel is left or cropped at the end.
+        top, left = int((height - high) / 2), int((width - wide) / 2)
+        rows, columns = slice(max(0, top), min(height, top + high)), slice(max(0, left), min(width, left + wide))
+        shown = (slice(rows.start - top, rows.stop - top), slice(columns.start - left, columns.stop - left))
+        return _Place(size=(high, wide), on=(rows, columns), shown=shown)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The position of the scaled original on the image, in image pixels; parts beyond the edges are cropped."""
+class _Place(NamedTuple):
+    """Where an original lies on its image."""
 
-    top: int
-    left: int
-    height: int
-    width: int
-
-    def on(self, image: tuple[int, ...]) -> Window:
-        """Return the part of the image [h, w] that shows the original."""
-        return _clip(self.top, self.height, image[0]), _clip(self.left, self.width, image[1])
-
-    def shown(self, image: tuple[int, ...]) -> Window:
-        """Return the part of the scaled original that the image [h, w] shows."""
-        rows, columns = self.on(image)
-        return _shift(rows, -self.top), _shift(columns, -self.left)
+    size: tuple[int, int]
+    """Height and width of the scaled original; parts beyond the edges of the image are cropped."""
+    on: Window
+    """The part of the image that shows the original."""
+    shown: Window
+    """The part of the scaled original that the image shows."""
 
 
 def resize(array: NDArray[Any], height: int, width: int, *, nearest: bool) -> NDArray[Any]:
@@ -174,16 +170,3 @@ def _resize_short_side(image: NDArray[Any], size: int) -> NDArray[Any]:
     height, width = image.shape[:2]
     scale = size / min(height, width)
     return resize(image, max(size, int(height * scale)), max(size, int(width * scale)), nearest=False)
-
-
-def _centre(image: int, original: int) -> int:
-    """Return the offset that centres the original on the image; an odd pixel is left or cropped at the end."""
-    return (image - original) // 2 if original <= image else -((original - image) // 2)
-
-
-def _clip(start: int, length: int, image: int) -> slice:
-    return slice(max(0, start), min(image, start + length))
-
-
-def _shift(part: slice, by: int) -> slice:
-    return slice(part.start + by, part.stop + by)

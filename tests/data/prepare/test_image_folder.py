@@ -8,7 +8,7 @@ import pytest
 
 from feal.annotation.oracle import Oracle
 from feal.data import open_labels, open_prepared
-from feal.data.contact_sheet import write_contact_sheet
+from feal.data.images import write_contact_sheet
 from feal.data.prepare.base import FindingsError
 from feal.data.prepare.image_folder import open_image_folder
 from feal.data.prepare.pipeline import prepare_dataset

@@ -15,7 +15,7 @@ from PIL import Image
 from feal.analysis.report.provenance import list_manifests
 from feal.analysis.runs import Run, group_by_arm
 from feal.data import PreparedSet, PreparedSite, locate, open_prepared
-from feal.data.contact_sheet import make_tile, outline_mask
+from feal.data.images import make_tile, outline_mask
 from feal.errors import FealError
 from feal.rundir.artifacts import SelectedSample, read_origins, read_pool_outputs, read_selection
 from feal.rundir.layout import RunDirectory, SiteDirectory
