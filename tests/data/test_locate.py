@@ -1,16 +1,19 @@
 """Data sets by name: drawn once, found again, told apart by their parameters."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from feal.config import load
 from feal.data.locate import SYNTHETIC_DATASETS, is_dataset_name, locate
 from feal.data.prepare.base import DATASET_SOURCES
 from feal.data.prepare.datasets.isic import FedIsic
 from feal.data.prepared import open_prepared
 from feal.data.writer import PreparedWriter
 from feal.errors import FealError
+from tests.data.prepare.datasets import fakes
 
 SMALL = {"sites": 1, "train": 4, "test": 2}
 
@@ -172,3 +175,45 @@ def test_a_set_of_ones_own_needs_no_size_as_long_as_there_is_one(tmp_path: Path)
 def test_a_folder_of_another_size_is_not_taken_for_the_one_asked_for(plain: Path) -> None:
     with pytest.raises(FealError, match=r"of 3 x 2 pixels, not of dataset.size=9: leave dataset.size out"):
         locate(str(plain), params={"size": 9})
+
+
+@pytest.fixture
+def download(tmp_path: Path) -> Path:
+    return fakes.isic_flamby(tmp_path / "download", images=4, centres=(1, 2))
+
+
+def test_a_set_is_prepared_from_its_source_on_first_use(tmp_path: Path, download: Path) -> None:
+    params, data = {"source": str(download), "size": 16}, tmp_path / "data"
+    root = locate("fed-isic", params=params, data=data)
+    assert root == data / "fed-isic-16"
+    prepared = open_prepared(root)
+    assert (prepared.name, prepared.height, prepared.width) == ("fed-isic", 16, 16)
+    assert sum(len(prepared.site(name)) for name in prepared.sites) == 8
+    stamp = (root / "manifest.json").stat().st_mtime_ns
+    shutil.rmtree(download)
+    assert (
+        locate("fed-isic", params=params, data=data) == locate("fed-isic", params={"size": 16}, data=data) == root
+    )
+    assert (root / "manifest.json").stat().st_mtime_ns == stamp
+
+
+def test_a_source_that_is_missing_or_has_no_class_is_one_sentence(tmp_path: Path, plain: Path) -> None:
+    with pytest.raises(FealError, match=r"There is no folder .*nowhere: name the one that holds the download"):
+        locate("fed-isic", params={"source": str(tmp_path / "nowhere")}, data=tmp_path / "data")
+    with pytest.raises(
+        FealError, match=r"dataset.source is for data sets with a class: use `feal data prepare folder`"
+    ):
+        locate("mine", params={"source": str(plain)}, data=tmp_path / "data")
+    with pytest.raises(FealError, match="Dataset synthetic-lesions has no parameter 'source'"):
+        locate("synthetic-lesions", params={"source": str(plain)}, data=tmp_path / "data")
+
+
+def test_the_source_is_a_setting_with_an_absolute_path(
+    tmp_path: Path, download: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    overrides = {"dataset": "fed-isic", "dataset.source": "download", "dataset.size": 16, "data": "data"}
+    settings = load("demo", overrides)
+    assert settings.dataset.params == {"size": 16, "source": str(download)}
+    monkeypatch.chdir("/")
+    assert open_prepared(locate(settings.dataset, data=tmp_path / "data")).sites

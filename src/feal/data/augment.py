@@ -37,41 +37,35 @@ def rotate(images: torch.Tensor, targets: torch.Tensor, degrees: torch.Tensor) -
     turned = degrees.nonzero().squeeze(1)
     if not len(turned):
         return images, targets
-    grid = _grid(degrees[turned], images)
+    height, width = images.shape[2:]
+    angle = degrees[turned] * (math.pi / 180)
+    cosine, sine, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    # The source of each pixel, in units of half the width and half the height.
+    rows = [(cosine, -sine * height / width, zero), (sine * width / height, cosine, zero)]
+    theta = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images)
+    grid = affine_grid(theta, [len(turned), 1, height, width], align_corners=False)
     images = images.clone()
     images[turned] = grid_sample(images[turned], grid, mode="bilinear", align_corners=False)
     if targets.ndim > 1:
-        targets = targets.clone()
         masks = targets[turned].unsqueeze(1).to(images.dtype)
-        targets[turned] = (
-            grid_sample(masks, grid, mode="nearest", align_corners=False).squeeze(1).to(targets.dtype)
-        )
+        masks = grid_sample(masks, grid, mode="nearest", align_corners=False).squeeze(1)
+        targets = targets.clone()
+        targets[turned] = masks.to(targets.dtype)
     return images, targets
-
-
-def _grid(degrees: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    """Return the source of each pixel, [n, H, W, 2], in units of half the width and half the height."""
-    height, width = images.shape[2:]
-    angle = degrees * (math.pi / 180)
-    cosine, sine, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    rows = [(cosine, -sine * height / width, zero), (sine * width / height, cosine, zero)]
-    theta = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images)
-    return affine_grid(theta, [len(degrees), 1, height, width], align_corners=False)
 
 
 def flip(
     images: torch.Tensor, targets: torch.Tensor, *, horizontal: torch.Tensor, vertical: torch.Tensor
 ) -> ImagesAndTargets:
     """Mirror images left to right where `horizontal` [b], and top to bottom where `vertical` [b]."""
-    flipped = _flip(images, horizontal, vertical)
-    return flipped, _flip(targets, horizontal, vertical) if targets.ndim > 1 else targets
 
+    def flip_values(values: torch.Tensor) -> torch.Tensor:
+        for flags, dim in ((horizontal, -1), (vertical, -2)):
+            chosen = flags.to(values.device).reshape(-1, *[1] * (values.ndim - 1))
+            values = torch.where(chosen, values.flip(dim), values)
+        return values
 
-def _flip(values: torch.Tensor, horizontal: torch.Tensor, vertical: torch.Tensor) -> torch.Tensor:
-    for flags, dim in ((horizontal, -1), (vertical, -2)):
-        chosen = flags.to(values.device).reshape(-1, *[1] * (values.ndim - 1))
-        values = torch.where(chosen, values.flip(dim), values)
-    return values
+    return flip_values(images), flip_values(targets) if targets.ndim > 1 else targets
 
 
 def draw_crop_offsets(
@@ -91,16 +85,18 @@ def draw_crop_offsets(
     if rule == "foreground":
         assert masks is not None
         allowed = _shows_foreground(masks, size)
-        columns, first = gaps[1] + 1, (0, 0)
     else:
-        margins = [{"centre": gap // 2, "middle": gap // 4, "random": 0}[rule] for gap in gaps]
-        rows, columns = (
-            1 if rule == "centre" else gap - 2 * low + 1 for gap, low in zip(gaps, margins, strict=True)
-        )
-        allowed = torch.ones(len(draws), rows * columns, dtype=torch.bool)
-        first = (margins[0], margins[1])
-    places = _pick(allowed, draws)
-    return [(first[0] + place // columns, first[1] + place % columns) for place in places]
+        spans = []
+        for gap in gaps:
+            low = {"centre": gap // 2, "middle": gap // 4, "random": 0}[rule]
+            spans.append(slice(low, (low if rule == "centre" else gap - low) + 1))
+        is_allowed = torch.zeros(gaps[0] + 1, gaps[1] + 1, dtype=torch.bool)
+        is_allowed[spans[0], spans[1]] = True
+        allowed = is_allowed.flatten().expand(len(draws), -1)
+    upto = allowed.cumsum(1)
+    number = (draws * upto[:, -1]).floor().long() + 1
+    chosen = torch.searchsorted(upto, number.unsqueeze(1)).squeeze(1).tolist()
+    return [divmod(index, gaps[1] + 1) for index in chosen]
 
 
 def _shows_foreground(masks: torch.Tensor, size: int) -> torch.Tensor:
@@ -111,14 +107,6 @@ def _shows_foreground(masks: torch.Tensor, size: int) -> torch.Tensor:
     )
     showing = (inside > 0).flatten(1).cpu()
     return showing | ~showing.any(1, keepdim=True)
-
-
-def _pick(allowed: torch.Tensor, draws: torch.Tensor) -> list[int]:
-    """Return the index of the allowed entry of each row that its draw selects."""
-    upto = allowed.cumsum(1)
-    number = (draws * upto[:, -1]).floor().long() + 1
-    places: list[int] = torch.searchsorted(upto, number.unsqueeze(1)).squeeze(1).tolist()
-    return places
 
 
 def crop(values: torch.Tensor, offsets: Sequence[tuple[int, int]], *, size: int) -> torch.Tensor:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,75 +24,6 @@ from feal.fileio import exclusive_lock, user_cache
 from feal.plugins import find_class, read_params
 from feal.registry import Configurable, Registry
 from feal.settings import Component
-
-
-def data_roots() -> list[Path]:
-    """Return the folders that hold prepared sets: `$FEAL_DATA` if it is set, and the user's cache."""
-    own = [Path(os.environ["FEAL_DATA"])] if os.environ.get("FEAL_DATA") else []
-    return [*own, user_cache()]
-
-
-def name_set_folder(name: str, *, size: int | None, usual: int) -> str:
-    """Name the folder of a set: its name, with its size if that is not the `usual` one.
-
-    >>> name_set_folder("fed-isic", size=None, usual=224), name_set_folder("fed-isic", size=128, usual=224)
-    ('fed-isic', 'fed-isic-128')
-    """
-    return name if size in (None, usual) else f"{name}-{size}"
-
-
-def find_prepared(dataset: str, *, data: str | Path | None, size: int | None) -> Path | None:
-    """Find the folder of a prepared set by its name: of that size, or the one without a size in its name."""
-    if not is_name(dataset):
-        return None
-    for folder in list_candidates(dataset, data=data, size=size):
-        if _is_of(folder, dataset) and (size is None or read_side(folder) == size):
-            return folder
-    return None
-
-
-def list_candidates(dataset: str, *, data: str | Path | None, size: int | None) -> list[Path]:
-    """List the folders where a set is searched for, in order."""
-    names = [dataset] if size is None else [f"{dataset}-{size}", dataset]
-    below = [place / name for place in _roots(data) for name in names]
-    return below if data is None else [Path(data), *below]
-
-
-def find_sizes(dataset: str, *, data: str | Path | None) -> dict[int, Path]:
-    """Find the prepared folders of a data set by size."""
-    found: dict[int, Path] = {}
-    for folder in _list_all(dataset, data) if is_name(dataset) else ():
-        try:
-            if _is_of(folder, dataset):
-                found.setdefault(read_side(folder), folder)
-        except FealError:
-            continue  # a damaged set is no alternative
-    return dict(sorted(found.items()))
-
-
-def read_side(folder: Path) -> int:
-    """Return the height and width of a prepared set's images; 0 if they differ."""
-    manifest, _ = read_manifest(folder)
-    return manifest.height if manifest.height == manifest.width else 0
-
-
-def _list_all(dataset: str, data: str | Path | None) -> Iterator[Path]:
-    yield from list_candidates(dataset, data=data, size=None)
-    sized = re.compile(re.escape(dataset) + r"-\d+")
-    for place in _roots(data):
-        if place.is_dir():
-            yield from sorted(path for path in place.iterdir() if sized.fullmatch(path.name))
-
-
-def _roots(data: str | Path | None) -> list[Path]:
-    return data_roots() if data is None else [Path(data)]
-
-
-def _is_of(folder: Path, dataset: str) -> bool:
-    return (folder / MANIFEST_FILE).is_file() and (
-        folder.name == dataset or read_manifest(folder)[0].name == dataset
-    )
-
 
 SYNTHETIC_DATASETS: Registry[type[SyntheticDataset]] = Registry("data set")
 SYNTHETIC_DATASETS.register(
@@ -131,10 +61,35 @@ def find_dataset(name: str) -> type[SyntheticDataset] | type[PreparedData]:
     >>> find_dataset("synthetic-polyps").__name__, find_dataset("fed-isic").__name__
     ('SyntheticPolyps', 'PreparedData')
     """
-    if name in SYNTHETIC_DATASETS.names():
-        return SYNTHETIC_DATASETS.get(name)
-    found = _find_plugin(name)
+    found = _find_class(name)
     return found if found is not None and issubclass(found, SyntheticDataset) else PreparedData
+
+
+def is_dataset_name(dataset: str, *, data: str | Path | None = None) -> bool:
+    """Return whether this is the name of a data set, known or prepared, rather than a path."""
+    if _find_class(dataset) is not None or _find_prepared(dataset, data, None) is not None:
+        return True
+    return bool(_find_sizes(dataset, data))
+
+
+def unknown_dataset_error(dataset: str) -> FealError:
+    """Return the error for an unknown data set."""
+    return unknown_name_error("data set", dataset, [*SYNTHETIC_DATASETS.names(), *DATASET_SOURCES.names()])
+
+
+def data_roots() -> list[Path]:
+    """Return the folders that hold prepared sets: `$FEAL_DATA` if it is set, and the user's cache."""
+    own = [Path(os.environ["FEAL_DATA"])] if os.environ.get("FEAL_DATA") else []
+    return [*own, user_cache()]
+
+
+def name_set_folder(name: str, *, size: int | None, usual: int) -> str:
+    """Name the folder of a set: its name, with its size if that is not the `usual` one.
+
+    >>> name_set_folder("fed-isic", size=None, usual=224), name_set_folder("fed-isic", size=128, usual=224)
+    ('fed-isic', 'fed-isic-128')
+    """
+    return name if size in (None, usual) else f"{name}-{size}"
 
 
 def locate(
@@ -159,112 +114,124 @@ def locate(
     owner = find_dataset(named.name)
     values = read_params(owner, named.params, section="dataset", name=named.name)
     if issubclass(owner, SyntheticDataset):
-        return _locate_synthetic(owner(values), data, draw=draw)
+        return _locate_synthetic(owner(values), _list_roots(data)[0], draw=draw)
     return _locate_prepared(named.name, data, values)
 
 
-def _locate_synthetic(dataset: SyntheticDataset, data: str | Path | None, *, draw: bool) -> Path:
-    root = (Path(data) if data is not None else data_roots()[0]) / f"{dataset.name}-{_fingerprint(dataset)}"
-    if not (root / MANIFEST_FILE).exists():
-        if not draw:
-            raise FealError(f"The data set {dataset.name} is not drawn in {root}: `feal run` draws it.")
-        with exclusive_lock(root.with_name(f".{root.name}.lock")):
-            _write_once(dataset, root)
+def _find_class(name: str) -> type[SyntheticDataset] | type[DatasetSource] | None:
+    """Return the class of a known name, `file.py:Class` or `module:Class`; None for any other name."""
+    if name in SYNTHETIC_DATASETS.names():
+        return SYNTHETIC_DATASETS.get(name)
+    if name in DATASET_SOURCES.names():
+        return DATASET_SOURCES.get(name)
+    if ":" not in name or Path(name).exists():
+        return None
+    base = (SyntheticDataset, DatasetSource)
+    return find_class(name, registry=SYNTHETIC_DATASETS, base=base, derive="feal.data.SyntheticDataset")
+
+
+def _locate_synthetic(dataset: SyntheticDataset, folder: Path, *, draw: bool) -> Path:
+    content = json.dumps([dataset.version, dataset.params.model_dump()], sort_keys=True)
+    root = folder / f"{dataset.name}-{hashlib.blake2b(content.encode(), digest_size=6).hexdigest()}"
+    if (root / MANIFEST_FILE).exists():
+        return root
+    if not draw:
+        raise FealError(f"The data set {dataset.name} is not drawn in {root}: `feal run` draws it.")
+    with exclusive_lock(root.with_name(f".{root.name}.lock")):
+        for left_by_a_kill in root.parent.glob(f".{root.name}.*.partial"):
+            shutil.rmtree(left_by_a_kill, ignore_errors=True)
+        if not (root / MANIFEST_FILE).exists():
+            dataset.write(root)
     return root
 
 
-def is_dataset_name(dataset: str, *, data: str | Path | None = None) -> bool:
-    """Return whether this is the name of a data set, known or prepared, rather than a path."""
-    if dataset in (*SYNTHETIC_DATASETS.names(), *DATASET_SOURCES.names()) or _find_plugin(dataset) is not None:
-        return True
-    return find_prepared(dataset, data=data, size=None) is not None or bool(find_sizes(dataset, data=data))
-
-
-def unknown_dataset_error(dataset: str) -> FealError:
-    """Return the error for an unknown data set."""
-    return unknown_name_error("data set", dataset, [*SYNTHETIC_DATASETS.names(), *DATASET_SOURCES.names()])
-
-
-def _find_plugin(name: str) -> type[SyntheticDataset] | type[DatasetSource] | None:
-    """Return the class behind `file.py:Class` or `module:Class`; None for another name."""
-    if ":" not in name or Path(name).exists():
-        return None
-    return find_class(
-        name,
-        registry=SYNTHETIC_DATASETS,
-        base=(SyntheticDataset, DatasetSource),
-        derive="feal.data.SyntheticDataset",
-    )
-
-
-def _find_source(name: str) -> type[DatasetSource] | None:
-    if name in DATASET_SOURCES.names():
-        return DATASET_SOURCES.get(name)
-    found = _find_plugin(name)
-    return found if found is not None and issubclass(found, DatasetSource) else None
-
-
 def _locate_prepared(dataset: str, data: str | Path | None, params: PreparedData.Params) -> Path:
-    kind, size = _find_source(dataset), params.size
+    kind, size = _find_class(dataset), params.size
+    assert kind is None or issubclass(kind, DatasetSource)
     dataset = kind.name if kind else dataset
-    found = find_prepared(dataset, data=data, size=size)
+    found = _find_prepared(dataset, data, size)
     if found is not None:
         return found
     if params.source is not None:
         return _prepare(kind, Path(params.source), data, size)
-    there = find_sizes(dataset, data=data)
-    if len(there) == 1 and size is None and kind is None:
-        return next(iter(there.values()))  # a user's own images have no usual size
-    if there or kind:
-        raise _not_prepared_error(dataset, data, size, there)
+    sizes = _find_sizes(dataset, data)
+    if len(sizes) == 1 and size is None and kind is None:
+        return next(iter(sizes.values()))  # a user's own images have no usual size
+    if sizes or kind:
+        raise _not_prepared_error(dataset, data, size, sizes)
     if not Path(dataset).is_dir():
         raise unknown_dataset_error(dataset)
-    _check_size(Path(dataset), size)
+    if size not in (None, _read_side(Path(dataset))):
+        manifest, _ = read_manifest(Path(dataset))
+        raise FealError(
+            f"{dataset} holds images of {manifest.width} x {manifest.height} pixels, not of dataset.size={size}: "
+            f"leave dataset.size out, or name a folder that was prepared with --size {size}."
+        )
     return Path(dataset)
 
 
 def _prepare(kind: type[DatasetSource] | None, source: Path, data: str | Path | None, size: int | None) -> Path:
     if kind is None:
         raise FealError("dataset.source is for data sets with a class: use `feal data prepare folder` for others.")
-    download = create_source(kind)
-    root = (Path(data) if data is not None else data_roots()[0]) / name_set_folder(
-        kind.name, size=size, usual=kind.size
-    )
-    return prepare_dataset(download, source, root, size=size).root
+    root = _list_roots(data)[0] / name_set_folder(kind.name, size=size, usual=kind.size)
+    return prepare_dataset(create_source(kind), source, root, size=size).root
+
+
+def _list_roots(data: str | Path | None) -> list[Path]:
+    return data_roots() if data is None else [Path(data)]
+
+
+def _list_candidates(dataset: str, data: str | Path | None, size: int | None) -> list[Path]:
+    """List the folders where a set is searched for, in order."""
+    names = [dataset] if size is None else [f"{dataset}-{size}", dataset]
+    below = [root / name for root in _list_roots(data) for name in names]
+    return below if data is None else [Path(data), *below]
+
+
+def _find_prepared(dataset: str, data: str | Path | None, size: int | None) -> Path | None:
+    """Find the folder of a prepared set by its name: of that size, or the one without a size in its name."""
+    for folder in _list_candidates(dataset, data, size) if is_name(dataset) else ():
+        if _holds(folder, dataset) and size in (None, _read_side(folder)):
+            return folder
+    return None
+
+
+def _find_sizes(dataset: str, data: str | Path | None) -> dict[int, Path]:
+    """Find the prepared folders of a data set by size."""
+    if not is_name(dataset):
+        return {}
+    below = [path for root in _list_roots(data) for path in sorted(root.glob(f"{dataset}-*"))]
+    sized = [path for path in below if path.name.removeprefix(f"{dataset}-").isdigit()]
+    found: dict[int, Path] = {}
+    for folder in [*_list_candidates(dataset, data, None), *sized]:
+        try:
+            if _holds(folder, dataset):
+                found.setdefault(_read_side(folder), folder)
+        except FealError:
+            continue  # a damaged set is no alternative
+    return dict(sorted(found.items()))
+
+
+def _holds(folder: Path, dataset: str) -> bool:
+    has_set = (folder / MANIFEST_FILE).is_file()
+    return has_set and (folder.name == dataset or read_manifest(folder)[0].name == dataset)
+
+
+def _read_side(folder: Path) -> int:
+    """Return the height and width of a prepared set's images; 0 if they differ."""
+    manifest, _ = read_manifest(folder)
+    return manifest.height if manifest.height == manifest.width else 0
 
 
 def _not_prepared_error(
-    dataset: str, data: str | Path | None, size: int | None, there: Mapping[int, Path]
+    dataset: str, data: str | Path | None, size: int | None, sizes: Mapping[int, Path]
 ) -> FealError:
-    looked = " and ".join(str(place) for place in list_candidates(dataset, data=data, size=size))
+    searched = " and ".join(map(str, _list_candidates(dataset, data, size)))
     at, option = ("", "") if size is None else (f" at {size} pixels", f" --size {size}")
     name = dataset if dataset in DATASET_SOURCES.names() else f"folder --name {dataset}"
-    listed = ", ".join(f"dataset.size={side} in {folder}" for side, folder in there.items())
+    listed = ", ".join(f"dataset.size={side} in {folder}" for side, folder in sizes.items())
     return FealError(
-        f"The data set {dataset} is not prepared{at} in {looked}: prepare it by "
+        f"The data set {dataset} is not prepared{at} in {searched}: prepare it by "
         f"`feal data prepare {name} --from DOWNLOAD{option}`, "
-        + (f"or use an existing one ({listed})." if there else "or name its folder by data=FOLDER.")
+        + (f"or use an existing one ({listed})." if sizes else "or name its folder by data=FOLDER.")
     )
-
-
-def _check_size(folder: Path, size: int | None) -> None:
-    if size is None:
-        return
-    manifest, _ = read_manifest(folder)
-    if (manifest.height, manifest.width) != (size, size):
-        raise FealError(
-            f"{folder} holds images of {manifest.width} x {manifest.height} pixels, not of dataset.size={size}: "
-            f"leave dataset.size out, or name a folder that was prepared with --size {size}."
-        )
-
-
-def _write_once(dataset: SyntheticDataset, root: Path) -> None:
-    for left_by_a_kill in root.parent.glob(f".{root.name}.*.partial"):
-        shutil.rmtree(left_by_a_kill, ignore_errors=True)
-    if not (root / MANIFEST_FILE).exists():
-        dataset.write(root)
-
-
-def _fingerprint(dataset: SyntheticDataset) -> str:
-    content = json.dumps([dataset.version, dataset.params.model_dump()], sort_keys=True)
-    return hashlib.blake2b(content.encode(), digest_size=6).hexdigest()
