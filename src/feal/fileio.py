@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from feal.errors import FealError
 
@@ -156,39 +156,58 @@ def damage_error(path: Path, reason: str) -> FealError:
 
 
 @contextmanager
+def lock_file(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock file at `path` until the block ends, or until the process ends in any way.
+
+    Yields:
+        Whether the lock is held: without `wait` it is not if another process has it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    except OSError as error:
+        raise write_error(path, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+@contextmanager
 def lock_directory(folder: Path) -> Iterator[None]:
-    """Lock a directory for this process; the lock is released when the process ends, however it ends.
+    """Lock a directory for this process, whose id is in its lock file.
 
     Raises:
         FealError: another process holds the lock.
     """
-    try:
-        file = (folder / ".lock").open("a+")
-    except OSError as error:
-        raise write_error(folder / ".lock", error) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            lock_holder = file.read().strip() or "unknown"
+    path = folder / ".lock"
+    with lock_file(path, wait=False) as is_free:
+        if not is_free:
+            holder = path.read_text().strip() or "unknown"
             raise FealError(
-                f"Process {lock_holder} is working on {folder}: wait for it or stop it, then repeat the command."
-            ) from None
+                f"Process {holder} is working on {folder}: wait for it or stop it, then repeat the command."
+            )
         try:
-            file.truncate(0)
-            os.write(file.fileno(), str(os.getpid()).encode())
+            path.write_text(str(os.getpid()))
         except OSError as error:
-            raise write_error(folder / ".lock", error) from error
+            raise write_error(path, error) from error
         yield
 
 
-@contextmanager
-def exclusive_lock(path: Path) -> Iterator[None]:
-    """Wait for the lock file at `path`, and hold it until the block ends."""
-    with _lock_file(path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def is_locked(folder: Path) -> bool:
+    """Return whether a live process holds the directory's lock."""
+    path = folder / ".lock"
+    if not path.exists():
+        return False
+    with path.open("r") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def lock_holder(folder: Path) -> int | None:
@@ -206,26 +225,6 @@ def lock_holder(folder: Path) -> int | None:
     return process
 
 
-@contextmanager
-def try_lock(path: Path) -> Iterator[bool]:
-    """Yield whether the lock file at `path` was free; if so, hold it until the block ends."""
-    with _lock_file(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
-
-
-def _lock_file(path: Path) -> TextIO:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a")
-    except OSError as error:
-        raise write_error(path, error) from error
-
-
 def absolute_path(path: str | Path, *, setting: str = "") -> Path:
     """Return a user's path as an absolute one.
 
@@ -236,16 +235,3 @@ def absolute_path(path: str | Path, *, setting: str = "") -> Path:
         return Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise FealError(f"{setting}{path} is not a valid path ({error}): write it in full.") from None
-
-
-def is_locked(folder: Path) -> bool:
-    """Return whether a live process holds the directory's lock."""
-    path = folder / ".lock"
-    if not path.exists():
-        return False
-    with path.open("r") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False

@@ -42,19 +42,15 @@ from feal.selection import (
 )
 from feal.settings import Component, Task
 
-SAMPLES, SIDE = 20, 32
+SAMPLES, SIDE, CLASSES = 20, 32, 3
 MODEL: dict[Task, str] = {"classification": "tiny-cnn", "segmentation": "unet"}
 
 
-def network(task: Task, *, seed: int, classes: int) -> Network:
-    """Return a small network with weights of its own, whose logits are large enough to differ between images."""
-    return copy.deepcopy(_network(task, seed, classes))
-
-
 @lru_cache(maxsize=32)
-def _network(task: Task, seed: int, classes: int) -> Network:
+def build_network(task: Task, *, seed: int) -> Network:
+    """Build a small network, shared by all callers, whose logits are large enough to differ between images."""
     torch.manual_seed(seed)
-    model = build_model(MODEL[task], task=task, classes=classes, channels=3, height=32, width=32)
+    model = build_model(MODEL[task], task=task, classes=CLASSES, channels=3, height=SIDE, width=SIDE)
     model.head.weight.data.mul_(30)
     return model.eval()
 
@@ -102,7 +98,6 @@ class StrategyContract:
     """Whether the selection depends on the seed."""
     runs: ClassVar[bool] = True
     """Whether to run whole experiments, too; other parameters of the same strategy need not."""
-    classes: ClassVar[int] = 3
     samples: ClassVar[int] = 24
 
     def __init_subclass__(cls) -> None:
@@ -147,7 +142,7 @@ class StrategyContract:
         named = Component.model_validate(loss or self.strategy.default_loss)
         fields: dict[str, object] = {
             "task": task,
-            "classes": self.classes,
+            "classes": CLASSES,
             "site_counts": counts,
             "total_counts": 3 * counts,
             "loss": build_loss(named),
@@ -158,7 +153,7 @@ class StrategyContract:
     def networks(self, task: Task) -> dict[Role, Network]:
         """Return a network for every role."""
         roles = sorted(self.build().required_roles())
-        return {role: network(task, seed=seed, classes=self.classes) for seed, role in enumerate(roles)}
+        return {role: copy.deepcopy(build_network(task, seed=seed)) for seed, role in enumerate(roles)}
 
     def columns(
         self,

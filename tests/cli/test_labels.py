@@ -119,7 +119,9 @@ def test_export_has_every_answer_and_its_history(command: Command, run: Path, tm
 def test_class_names_come_from_the_runs_state(
     command: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("feal.fileio.read_json", lambda path: {"facts": {"classes": list("abcde")}})
+    state = json.loads((run / "state.json").read_text())
+    state["facts"]["classes"] = list("abcde")
+    (run / "state.json").write_text(json.dumps(state))
     assert command("labels", run, "--export", tmp_path / "out").code == 0
     for row in _rows(tmp_path / "out"):
         assert row["class"] == "abcde"[int(row["label"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,17 +83,18 @@ def compare_command(
 
 def _describe_runs(runs: RunCollection) -> str:
     """Describe in one line what is compared."""
+    from feal.plugins import short_name
+
+    found = Counter(run.status for run in runs)
     counts = {
-        "finished": sum(run.status == "finished" for run in runs),
-        "unfinished": sum(run.status == "unfinished" for run in runs),
-        "waiting for labels": sum(run.status == "waiting" for run in runs),
+        "finished": found["finished"],
+        "unfinished": found["unfinished"],
+        "waiting for labels": found["waiting"],
         "not started": runs.not_started,
         "left out": runs.unused,
     }
     settings = runs[0].settings
     by_status = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-    from feal.plugins import short_name
-
     of_what = f"{settings.dataset.name} with {short_name(settings.model.name)}"
     return f"{sum(counts.values())} runs ({by_status}) of {of_what}"
 

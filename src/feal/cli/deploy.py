@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,12 +135,8 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of coordinator.ya
 
 
 def _check_flower() -> None:
-    try:
-        import flwr
-
-        del flwr
-    except ImportError as error:
-        raise FealError("A deployment needs Flower: install it with `pip install 'feal[flower]'`.") from error
+    if find_spec("flwr") is None:
+        raise FealError("A deployment needs Flower: install it with `pip install 'feal[flower]'`.")
 
 
 def _describe_current_run(status: StatusFile) -> str:
@@ -160,7 +157,7 @@ def _site_row(name: str, node: NodeInfo | None, status: SiteStatus) -> dict[str,
 
     if node is None:
         connected = "?"
-        last_seen = _format_age(_parse_time(status.at)) if status.at else "-"
+        last_seen = _format_age(datetime.fromisoformat(status.at)) if status.at else "-"
     else:
         connected = "yes" if node.status == "online" else "no" if node.last_activated_at else "never"
         last_seen = _format_last_seen(node)
@@ -170,8 +167,8 @@ def _site_row(name: str, node: NodeInfo | None, status: SiteStatus) -> dict[str,
         "last seen": last_seen,
         "version": sanitize(status.version) or "-",
         "last message": f"{status.message} {status.round}.{status.step}" if status.message else "-",
-        "labels": _format_count(status.labelled),
-        "pending": _format_count(status.pending),
+        "labels": "-" if status.labelled is None else str(status.labelled),
+        "pending": "-" if status.pending is None else str(status.pending),
     }
 
 
@@ -193,22 +190,15 @@ def _format_last_seen(node: NodeInfo) -> str:
         return "-"
     if node.status == "online":
         # Each heartbeat extends the time until which the site counts as online.
-        return _format_age(node.online_until - HEARTBEATS_ONLINE * node.heartbeat_interval)
-    return _format_age(_parse_time(node.last_deactivated_at))
+        seen = node.online_until - HEARTBEATS_ONLINE * node.heartbeat_interval
+        return _format_age(datetime.fromtimestamp(seen, UTC))
+    return _format_age(datetime.fromisoformat(node.last_deactivated_at))
 
 
-def _parse_time(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
-def _format_age(timestamp: float) -> str:
+def _format_age(past: datetime) -> str:
     """Format the time since then in the largest unit of which there are at least two."""
-    seconds = max(0.0, datetime.now(UTC).timestamp() - timestamp)
+    seconds = max(0.0, datetime.now(UTC).timestamp() - past.timestamp())
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length:.0f} {unit} ago"
     return f"{seconds:.0f} s ago"
-
-
-def _format_count(number: int | None) -> str:
-    return "-" if number is None else str(number)

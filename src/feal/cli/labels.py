@@ -121,14 +121,11 @@ def _format_time(stamp: str | None) -> str:
 def _class_names(folder: Path, dataset: str) -> tuple[str, ...]:
     """Return the names of the classes from the run or its prepared data; none if neither is there."""
     from feal.data import open_prepared
-    from feal.fileio import read_json
-    from feal.rundir.layout import RunDirectory
+    from feal.rundir.journal import Journal
 
-    state = RunDirectory(folder).state
-    content = read_json(state) if state.exists() else {}
-    facts = content.get("facts") if isinstance(content, Mapping) else None
-    if isinstance(facts, Mapping) and facts.get("classes"):
-        return tuple(map(str, facts["classes"]))
+    journal = Journal(folder)
+    if journal.has_state():
+        return tuple(map(str, journal.load().facts.get("classes", ())))
     try:
         return open_prepared(dataset).classes
     except FealError:

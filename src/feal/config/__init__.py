@@ -1,8 +1,7 @@
 """Presets and overrides, validated."""
 
 from feal.config.overrides import known_keys, known_parameters, parse
-from feal.config.presets import ABOUT, preset_names, read_preset
-from feal.config.resolve import applicable, load, revise
+from feal.config.resolve import ABOUT, applicable, load, preset_names, read_preset, revise
 
 __all__ = [
     "ABOUT",

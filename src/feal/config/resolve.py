@@ -1,17 +1,18 @@
-"""Resolve a preset and overrides to settings whose every name exists."""
+"""Read presets, and resolve one with overrides to settings whose every name exists."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
+import yaml
 
 from feal.config.overrides import build, complete, has_parameter, spell_out
-from feal.config.presets import ABOUT, read_preset
 from feal.data.locate import find_dataset, is_dataset_name, unknown_dataset_error
-from feal.errors import FealError
+from feal.errors import FealError, unknown_name_error
 from feal.federation.transport import TRANSPORTS
 from feal.fileio import absolute_path
 from feal.metrics import find_metrics
@@ -21,9 +22,45 @@ from feal.plugins import qualify_name
 from feal.selection import Role, build_strategy, find_strategy
 from feal.settings import OPERATIONAL, Component, Settings, Training, Transforms, flatten, is_operational
 
+ABOUT = "about"
+"""The key of a preset's one-line description; everything else in the file is a setting."""
 OVERRIDES = "the overrides"
 FULL_SUPERVISION = {"rounds": 1, "budget": "all", "max_labelled_fraction": 1.0, "initial_labels": "random"}
 """Settings of a run in which every sample is labelled at once."""
+
+
+def preset_names() -> list[str]:
+    """List the names of the presets that come with the package, sorted."""
+    folder = resources.files("feal.config") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """Read a preset, by name or by the path of a YAML file.
+
+    Raises:
+        FealError: there is no such preset or file, or it is not valid YAML.
+    """
+    if name in preset_names():
+        text = (resources.files("feal.config") / "presets" / f"{name}.yaml").read_text()
+    elif _is_true(Path(name).is_file):
+        try:
+            text = Path(name).read_text()
+        except (OSError, UnicodeDecodeError):
+            raise FealError(f"{name} cannot be read as text: give a YAML file.") from None
+    elif name.endswith((".yaml", ".yml")) or "/" in name:
+        raise FealError(f"There is no file {name}: check the path, or name one of {', '.join(preset_names())}.")
+    else:
+        raise unknown_name_error("preset", name, preset_names())
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" (line {where.line + 1})" if where else ""
+        raise FealError(f"{name} is no valid YAML{line}: mend it.") from None
+    if not isinstance(content, dict):
+        raise FealError(f"{name} holds no settings: write KEY: VALUE lines.")
+    return content
 
 
 def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -131,9 +168,10 @@ def _resolve_dataset(dataset: Component, data: str | None, *, has_data: bool) ->
     """Return the data set with absolute paths; where this machine has the data, it must exist."""
     name = dataset.name
     is_known = find_dataset(name).is_generated or is_dataset_name(name, data=data)
-    if has_data and not is_known and not _is_folder(name):
+    is_folder = not is_known and _is_true(Path(name).is_dir)
+    if has_data and not is_known and not is_folder:
         raise unknown_dataset_error(name)
-    if not is_known and _is_folder(name):
+    if is_folder:
         dataset = dataset.model_copy(update={"name": str(Path(name).resolve())})
     return _resolve_path(dataset, "dataset.source")
 
@@ -147,9 +185,10 @@ def _resolve_path(component: Component, key: str) -> Component:
     return component.model_copy(update={name: str(absolute_path(path, setting=f"{key}="))})
 
 
-def _is_folder(name: str) -> bool:
+def _is_true(check: Callable[[], bool]) -> bool:
+    """Return whether a check of a path holds; one that cannot be a path fails it."""
     try:
-        return Path(name).is_dir()
+        return check()
     except (OSError, ValueError):
         return False
 

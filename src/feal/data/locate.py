@@ -20,7 +20,7 @@ from feal.data.synthetic.base import SyntheticDataset
 from feal.data.synthetic.lesions import SyntheticLesions
 from feal.data.synthetic.polyps import SyntheticPolyps
 from feal.errors import FealError, unknown_name_error
-from feal.fileio import exclusive_lock, user_cache
+from feal.fileio import lock_file, user_cache
 from feal.plugins import find_class, read_params
 from feal.registry import Configurable, Registry
 from feal.settings import Component
@@ -137,7 +137,7 @@ def _locate_synthetic(dataset: SyntheticDataset, folder: Path, *, draw: bool) ->
         return root
     if not draw:
         raise FealError(f"The data set {dataset.name} is not drawn in {root}: `feal run` draws it.")
-    with exclusive_lock(root.with_name(f".{root.name}.lock")):
+    with lock_file(root.with_name(f".{root.name}.lock")):
         for left_by_a_kill in root.parent.glob(f".{root.name}.*.partial"):
             shutil.rmtree(left_by_a_kill, ignore_errors=True)
         if not (root / MANIFEST_FILE).exists():

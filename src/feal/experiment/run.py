@@ -207,9 +207,7 @@ def _clear(path: Path, *, is_new: bool) -> None:
     if is_new:
         shutil.rmtree(path, ignore_errors=True)
         return
-    for entry in path.iterdir():
-        if entry.name.startswith("."):
-            continue
+    for entry in path.glob("[!.]*"):
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
         else:

@@ -79,15 +79,15 @@ def plan_sweep(preset: str, values: Mapping[str, Sequence[Any]]) -> SweepPlan:
     ['entropy-global/seed-0', 'entropy-local/seed-0', 'random/seed-0']
     """
     valid, invalid = _combine(preset, values)
-    once = {one.settings.identity() + str(one.settings.rounds): one for one in valid}.values()
+    once = {settings.identity() + str(settings.rounds): (applying, settings) for applying, settings in valid}
     varied = [key for key, several in values.items() if len(several) > 1 and key not in IN_EVERY_NAME]
-    names = [
-        _name_run(flatten(one.settings.dump()), [key for key in varied if key in one.overrides]) for one in once
+    named = [
+        (_name_run(flatten(settings.dump()), [key for key in varied if key in applying]), settings)
+        for applying, settings in once.values()
     ]
-    often = Counter(names)
+    often = Counter(name for name, _ in named)
     runs = {
-        name if often[name] == 1 else f"{name}-{one.settings.identity()[:6]}": one.settings
-        for name, one in zip(names, once, strict=True)
+        name if often[name] == 1 else f"{name}-{settings.identity()[:6]}": settings for name, settings in named
     }
     return SweepPlan(runs=runs, notes=tuple(_describe_invalid(invalid)))
 
@@ -117,41 +117,34 @@ def read_grid(words: Iterable[str]) -> dict[str, list[Any]]:
     return values
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Combination:
-    """A valid combination of values."""
-
-    overrides: Mapping[str, Any]
-    """Without parameters that its strategy, or another component of it, does not have."""
-    settings: Settings
-
-
+_Valid = tuple[Mapping[str, Any], Settings]
+"""Overrides without the parameters that no component of the combination has, and the settings they give."""
 _Invalid = tuple[Mapping[str, Any], FealError]
 
 
-def _combine(preset: str, values: Mapping[str, Sequence[Any]]) -> tuple[list[_Combination], list[_Invalid]]:
+def _combine(preset: str, values: Mapping[str, Sequence[Any]]) -> tuple[list[_Valid], list[_Invalid]]:
     """Return the valid combinations, and the invalid ones with the reason.
 
     Raises:
         FealError: a value is valid in no combination.
     """
-    valid: list[_Combination] = []
+    valid: list[_Valid] = []
     invalid: list[_Invalid] = []
     for combination in product(*values.values()):
         overrides = dict(zip(values, combination, strict=True))
         try:
             applying = applicable(preset, overrides)
-            valid.append(_Combination(overrides=applying, settings=load(preset, applying)))
+            valid.append((applying, load(preset, applying)))
         except FealError as error:
             invalid.append((overrides, error))
-    used = {(key, repr(value)) for one in valid for key, value in one.overrides.items()}
+    used = {(key, repr(value)) for applying, _ in valid for key, value in applying.items()}
     for attempt, reason in invalid:
         if any((key, repr(value)) not in used for key, value in attempt.items()):
             raise reason
     for key, several in values.items():
         if any((key, repr(value)) not in used for value in several):
             # No component of the sweep has such a parameter: loading it with the first raises the error.
-            load(preset, {**valid[0].overrides, key: several[0]})
+            load(preset, {**valid[0][0], key: several[0]})
     return valid, invalid
 
 

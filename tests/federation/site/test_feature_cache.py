@@ -23,7 +23,7 @@ from feal.federation.site.feature_cache import (
     view_mask,
 )
 from feal.federation.site.training import Images
-from feal.fileio import exclusive_lock
+from feal.fileio import lock_file
 from feal.models import build_initial_model, use_threads
 from feal.settings import Settings, Transforms
 from feal.tensors import hash_tensors
@@ -227,7 +227,7 @@ def test_outputs_of_images_that_are_gone_are_cleared(bench: Bench, tmp_path: Pat
 
     shutil.rmtree(bench.data.root)
     again = Bench(tmp_path, samples=25)
-    with exclusive_lock(held.with_name(f".{held.name}.lock")):
+    with lock_file(held.with_name(f".{held.name}.lock")):
         again.open()
     # What somebody holds stays, as do another part's, another folder's, and what does not tell its images.
     (new,) = set(again.files) - {held, other_part, elsewhere, untold}

@@ -24,7 +24,7 @@ from feal.data.prepared import IMAGE_FILE
 from feal.data.samples import Rows
 from feal.data.verify import check_files, compute_checksum
 from feal.errors import FealError
-from feal.fileio import exclusive_lock, read_json, rename_durably, try_lock, user_cache, write_error, write_json
+from feal.fileio import lock_file, read_json, rename_durably, user_cache, write_error, write_json
 from feal.models import Network, build_initial_model, to_device
 from feal.plugins import short_name
 from feal.settings import Component, Settings, Trainable
@@ -144,7 +144,7 @@ def open_features(data: PreparedSet, site: PreparedSite, spec: TrunkSpec, *, rea
     """
     path = _locate(data.root, f"{_name(data, site, spec)}.npy")
     if not _is_complete(path):
-        with exclusive_lock(_lock(path)):
+        with lock_file(_lock(path)):
             if not _is_complete(path):
                 # The name stands for the images as prepared: outputs of damaged ones would outlive their repair.
                 check_files(data, site.name, only=IMAGE_FILE)
@@ -261,7 +261,7 @@ def _remove_outdated(path: Path, data: PreparedSet) -> None:
         if facts.stem.rpartition("-")[0] != beginning or not _is_outdated(facts, data):
             continue
         # A file that cannot be removed is no reason to end a run.
-        with suppress(FealError, OSError), try_lock(_lock(old)) as free:
+        with suppress(FealError, OSError), lock_file(_lock(old), wait=False) as free:
             # The facts first: without them the array is ignored, whenever this is interrupted.
             for leftover in (facts, old, _partial(old)) if free else ():
                 leftover.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from feal.errors import FealError, ShareableError
 from feal.federation import protocol as messages
 from feal.federation.site.handlers import HandlerResult, MessageHandler
 from feal.federation.site.query import allowance
-from feal.fileio import exclusive_lock, wrap_os_error, write_text
+from feal.fileio import lock_file, wrap_os_error, write_text
 from feal.metrics import find_metrics
 from feal.models import check_weights_source, find_model, use_threads
 from feal.rng import Address
@@ -57,7 +57,7 @@ class Site:
         self.problem = ""
         try:
             # A worker process of a coordinator that was killed may still be handling the same message.
-            with exclusive_lock(self._directory.lock):
+            with lock_file(self._directory.lock):
                 self._directory.problem.unlink(missing_ok=True)
                 reply = self._answer(request)
         except FealError as error:

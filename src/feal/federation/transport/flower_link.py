@@ -45,7 +45,7 @@ from feal.federation.transport.flower_task import (
     make_retry_invoker,
     start_heartbeat,
 )
-from feal.fileio import exclusive_lock
+from feal.fileio import lock_file
 
 RETRY_SECONDS = 1.0
 # The description that Flower requires of an app; it contains no code, and sites would not run any.
@@ -145,7 +145,7 @@ class FlowerRun:
         self._claimed_names: dict[str, str] = {}
         self._incoming: dict[str, IncomingMessage] = {}
         # Under the lock, a pending task is either this run's or was left behind by a killed process.
-        with exclusive_lock(lock), superlink.without_proxy():
+        with lock_file(lock), superlink.without_proxy():
             started = superlink.call(
                 lambda: superlink.control.StartRun(StartRunRequest(fab=Fab(content=_build_app())))
             )
