@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from feal.analysis.plots import PLOTS, shows_patients
+from feal.analysis.plots import PLOTS
 from feal.analysis.report import build_report, render_page
 from feal.analysis.report.build import render_body
 from feal.analysis.runs import read_runs
@@ -190,7 +190,7 @@ def test_no_image_is_inside_unless_asked_for(sweep: Path, browser: Browser, tmp_
         # Densities are pictures, too: whether a plot is of patients, it says itself.
         assert ("data:image/jpeg" in render_body(made)) is asked
         assert bool(sheet.page.query_selector_all("main img:not(.picture)")) is asked
-        of_patients = {name for name in PLOTS.names() if shows_patients(PLOTS.get(name))}
+        of_patients = {name for name in PLOTS.names() if PLOTS.get(name).shows_patients}
         shown = {plot.name for section in made.sections for plot in section.plots if plot.chart or plot.picture}
         assert asked or not shown & of_patients
         if asked:

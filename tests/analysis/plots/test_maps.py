@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from feal.analysis.plots import PLOTS, read_plot_rows, save_plot
-from feal.analysis.plots.maps import SIDE, SelectedImage, draw_map
+from feal.analysis.plots.maps import draw_map
 from feal.analysis.runs import Run, open_run
 from feal.annotation import Answer, Query
 from feal.data import open_labels, open_prepared
@@ -101,19 +101,16 @@ def test_maps_are_shares_of_the_largest_possible_in_colours_common_to_both_model
 
 
 def test_a_map_keeps_its_values_beside_the_outline_of_the_mask() -> None:
-    mask = np.zeros((SIDE, SIDE), np.uint8)
+    mask = np.zeros((144, 144), np.uint8)
     mask[20:60, 30:90] = 1
-    values = np.linspace(0, 1, SIDE * SIDE).reshape(SIDE, SIDE)
-    chosen = SelectedImage(
-        site="a", rank=1, image=np.zeros((1, SIDE, SIDE), np.float32), mask=mask, maps={"x": values}
-    )
-    shades = np.asarray(draw_map(chosen, "x", low=0.0, high=1.0))
+    values = np.linspace(0, 1, mask.size).reshape(mask.shape)
+    shades = np.asarray(draw_map(values, mask, low=0.0, high=1.0))
     edge = np.zeros_like(mask, dtype=bool)
     edge[20:60, 30:90] = True
     edge[21:59, 31:89] = False
     assert (shades[edge] == 255).all()
     assert shades[~edge] / 254 == pytest.approx(values[~edge], abs=0.5 / 254 + 1e-3)
-    flat = np.asarray(draw_map(chosen, "x", low=0.5, high=0.5))
+    flat = np.asarray(draw_map(values, mask, low=0.5, high=0.5))
     assert np.isfinite(flat).all()
 
 

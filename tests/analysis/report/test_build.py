@@ -6,12 +6,11 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import ClassVar
 
 import altair as alt
 import pytest
 
-from feal.analysis.plots import PLOTS, Chart, PlotRows
+from feal.analysis.plots import PLOTS, Chart, Plot, PlotRows
 from feal.analysis.report import build_report, render_page
 from feal.analysis.report.build import SECTIONS, pack_charts, render_body
 from feal.analysis.runs import Run, RunCollection, open_run
@@ -22,33 +21,23 @@ from tests.analysis.made import made
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'
 
 
-class Named:
-    """A plot whose title, reading and data are hostile."""
-
-    title: ClassVar[str] = EVIL
-    reading: ClassVar[str] = f"{EVIL} Twice."
-    section: ClassVar[str] = "cost"
-    needs: ClassVar[str] = "a finished round"
-    rows: ClassVar[PlotRows] = [{"site": EVIL, "value": 0.5}]
-
-    @classmethod
-    def data(cls, _: list[Run]) -> PlotRows:
-        return cls.rows
-
-    @staticmethod
-    def draw(rows: PlotRows) -> Chart:
-        bars = alt.Chart().mark_bar().encode(x="site:N", y="value:Q", color="site:N")
-        return Chart(rows=rows, tiers=[[bars]], highlight="site", note=EVIL)
+def _draw(rows: PlotRows) -> Chart:
+    bars = alt.Chart().mark_bar().encode(x="site:N", y="value:Q", color="site:N")
+    return Chart(rows=rows, tiers=[[bars]], highlight="site", note=EVIL)
 
 
-class Unwilling(Named):
-    @classmethod
-    def data(cls, _: list[Run]) -> PlotRows:
-        raise FealError("These runs kept no diagnostics: run them with diagnostics=true.")
+def _refuse(_: list[Run]) -> PlotRows:
+    raise FealError("These runs kept no diagnostics: run them with diagnostics=true.")
 
 
-class Nothing(Named):
-    rows: ClassVar[PlotRows] = []
+HOSTILE = Plot(
+    title=EVIL,
+    reading=f"{EVIL} Twice.",
+    section="cost",
+    needs="a finished round",
+    data=lambda _: [{"site": EVIL, "value": 0.5}],
+    draw=_draw,
+)
 
 
 @pytest.fixture
@@ -60,7 +49,7 @@ def run(finished: Path) -> Run:
 def only(monkeypatch: pytest.MonkeyPatch) -> object:
     """Lets there be no plot but the given one."""
 
-    def put(plot: type) -> None:
+    def put(plot: Plot) -> None:
         monkeypatch.setattr(PLOTS, "_entries", {"own": plot})
 
     return put
@@ -91,7 +80,7 @@ class Elements(HTMLParser):
 
 
 def test_what_comes_from_runs_is_never_markup(run: Run, only: object) -> None:
-    only(Named)
+    only(HOSTILE)
     state = replace(run.state, facts={**run.state.facts, "classes": [EVIL, "b", "c", "d", "e"]})
     settings = run.settings.model_copy(update={"dataset": Component(name=EVIL), "strategy": Component(name=EVIL)})
     page = render_page(
@@ -127,11 +116,14 @@ def test_only_the_scripts_of_the_page_may_run_and_nothing_may_be_fetched(run: Ru
 @pytest.mark.parametrize(
     ("plot", "why"),
     [
-        (Unwilling, "Not shown: These runs kept no diagnostics: run"),
-        (Nothing, "Not shown: these runs do not contain what it needs: a finished round."),
+        (replace(HOSTILE, data=_refuse), "Not shown: These runs kept no diagnostics: run"),
+        (
+            replace(HOSTILE, data=lambda _: []),
+            "Not shown: these runs do not contain what it needs: a finished round.",
+        ),
     ],
 )
-def test_a_plot_that_cannot_be_shown_says_why(run: Run, only: object, plot: type, why: str) -> None:
+def test_a_plot_that_cannot_be_shown_says_why(run: Run, only: object, plot: Plot, why: str) -> None:
     only(plot)
     report = build_report([run])
     assert why in render_body(report)

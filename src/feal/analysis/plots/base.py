@@ -6,26 +6,27 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, Literal
 
-from feal.analysis.plots.theme import COLUMN, CONFIG, FAINT, FONT, INK, PAGE, PRINT_SCALE
+import altair as alt
+import matplotlib as mpl
+import vl_convert
+from matplotlib.figure import Figure
+
+from feal.analysis.plots.theme import COLUMN, CONFIG, FAINT, MATPLOTLIB_STYLE, PAGE, PRINT_SCALE, Style
 from feal.analysis.runs import Run
+from feal.analysis.stats import mean_and_deviation, student_interval
+from feal.plugins import short_name
 from feal.registry import Registry
-
-if TYPE_CHECKING:
-    import altair as alt
-    from matplotlib.figure import Figure
-
-    Panel = alt.Chart | alt.LayerChart | alt.FacetChart
 
 PlotRows = list[dict[str, Any]]
 """A tidy table: the same keys in every row, plain values, None where there is no value."""
 ImageFormat = Literal["pdf", "svg", "png"]
+Panel = alt.Chart | alt.LayerChart | alt.FacetChart
 
 VEGALITE = "6.4"
 """The release of Vega-Lite that files and the report are drawn by."""
@@ -36,28 +37,6 @@ MIN_PANEL, MAX_PANEL = 120, 640
 """Smallest and largest width of a panel in pixels."""
 _LETTER = 6.8
 """Mean width of a letter in pixels."""
-_MATPLOTLIB: Any = {
-    "font.family": FONT,
-    "font.size": 7,
-    "axes.titlesize": 7.5,
-    "axes.labelsize": 7,
-    "xtick.labelsize": 6.5,
-    "axes.edgecolor": INK,
-    "axes.linewidth": 0.6,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "feal",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Menu:
-    """A choice that the report offers: a parameter of the chart's expressions, and the labels of its values."""
-
-    name: str
-    label: str
-    options: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +48,7 @@ class Chart:
     """Rows of panels; the panels of a row stand side by side."""
     is_y_shared: bool = False
     """Whether the panels of a row have the same y scale."""
-    menus: Sequence[Menu] = ()
+    menus: Sequence[alt.Parameter] = ()
     highlight: str | None = None
     """The column whose values a click on the legend highlights."""
     legend: Sequence[str] = ()
@@ -83,37 +62,32 @@ class Chart:
         """Return the number of panels side by side on a wide page."""
         return max(map(len, self.tiers))
 
-    def to_spec(self, *, width: int | None = None) -> dict[str, Any]:
-        """Return the Vega-Lite specification for a width in pixels, by default that of a paper's column or page.
+    @property
+    def width(self) -> int:
+        """Return the width in pixels, that of a paper's column or page."""
+        return PAGE if self.columns > 1 else COLUMN
 
-        `usermeta` holds what the report needs to fit it to another width.
-        """
-        import altair as alt
-
-        width = width or (PAGE if self.columns > 1 else COLUMN)
-        columns = self.columns if width > COLUMN else 1
-        inner = min(MAX_PANEL, max(MIN_PANEL, (width - 12) // columns - self.margin))
-        scales: dict[str, Any] = {"y": "shared" if self.is_y_shared else "independent"}
-        if self.highlight is None:
-            scales |= {"color": "independent", "strokeDash": "independent"}
-        rows = [
-            alt.concat(*(panel.properties(width=inner) for panel in tier), columns=columns).resolve_scale(**scales)
+    def to_spec(self) -> dict[str, Any]:
+        """Return the Vega-Lite specification; `usermeta` is what the report needs to fit it to another width."""
+        inner = min(MAX_PANEL, max(MIN_PANEL, (self.width - 12) // self.columns - self.margin))
+        apart: dict[str, Any] = {} if self.highlight else {"color": "independent", "strokeDash": "independent"}
+        y: Any = "shared" if self.is_y_shared else "independent"
+        tiers = [
+            alt.concat(*(panel.properties(width=inner) for panel in tier), columns=self.columns)
             for tier in self.tiers
         ]
         entry = round(_LETTER * max(map(len, self.legend), default=1)) + 44
         chart = alt.vconcat(
-            *rows,
-            data=alt.InlineData(values=_round(self.rows)),
-            config={**CONFIG, "legend": {**CONFIG["legend"], "columns": max(1, width // entry)}},
+            *(tier.resolve_scale(y=y, **apart) for tier in tiers),
+            data=alt.InlineData(values=[{key: _shorten(row[key]) for key in row} for row in self.rows]),
+            config={**CONFIG, "legend": {**CONFIG["legend"], "columns": max(1, self.width // entry)}},
             usermeta={"columns": self.columns, "margin": self.margin, "entry": entry, "panel": MAX_PANEL},
         )
-        if self.highlight is None:
-            chart = chart.resolve_scale(color="independent", strokeDash="independent")
-        spec: dict[str, Any] = chart.add_params(*map(_make_parameter, self.menus)).to_dict()
-        if self.highlight is not None:
+        spec: dict[str, Any] = chart.resolve_scale(**apart).add_params(*self.menus).to_dict()
+        if self.highlight:
             # Altair warns about a selection that several panels share.
             select = {"type": "point", "fields": [self.highlight]}
-            views = [_name_view(panel, str(at)) for at, panel in enumerate(list_panels(spec))]
+            views = [_name_view(panel, f"panel-{at}") for at, panel in enumerate(list_panels(spec))]
             spec.setdefault("params", []).append(
                 {"name": HIGHLIGHT, "select": select, "bind": "legend", "views": views}
             )
@@ -128,82 +102,127 @@ def list_panels(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _name_view(panel: dict[str, Any], name: str) -> str:
     """Name the first layer that has a colour: a legend takes its behaviour from that one."""
     layers = panel.get("layer", [panel])
-    view = next(layer for layer in layers if "field" in layer["encoding"].get("color", {}))
-    view["name"] = f"panel-{name}"
-    return f"panel-{name}"
+    next(layer for layer in layers if "field" in layer["encoding"].get("color", {}))["name"] = name
+    return name
 
 
-def _make_parameter(menu: Menu) -> alt.Parameter:
-    import altair as alt
+def _shorten(value: Any) -> Any:
+    """Return a number with six significant digits, which is more than can be seen."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
-    values, labels = list(menu.options), list(menu.options.values())
-    bind = alt.binding_select(options=values, labels=labels, name=f"{menu.label}: ")
-    return alt.param(name=menu.name, value=values[0], bind=bind if len(values) > 1 else alt.Undefined)
+
+def make_menu(name: str, label: str, options: Mapping[str, str]) -> alt.Parameter:
+    """Return a choice that the report offers: a parameter of the chart's expressions, and labels of its values."""
+    values, labels = list(options), list(options.values())
+    bind = alt.binding_select(options=values, labels=labels, name=f"{label}: ")
+    return alt.param(name=name, value=values[0], bind=bind if len(values) > 1 else alt.Undefined)
 
 
 def fade(opacity: float = 1.0) -> alt.OpacityValue:
     """Return an opacity that falls where the legend highlights another series."""
-    import altair as alt
-
     return alt.OpacityValue(opacity / 10, condition={"param": HIGHLIGHT, "value": opacity})
 
 
-class Plot(Protocol):
+def make_scale(values: Mapping[str, Any]) -> alt.Scale:
+    """Return a scale that assigns a colour, shape or dash to each name."""
+    return alt.Scale(domain=list(values), range=list(values.values()))
+
+
+def colour_series(styles: Mapping[str, Style], column: str = "series") -> alt.Color:
+    """Return the colours of series by their names in a column."""
+    return alt.Color(f"{column}:N", scale=make_scale({name: style.colour for name, style in styles.items()}))
+
+
+def shape_series(styles: Mapping[str, Style], column: str = "series") -> alt.Shape:
+    """Return the symbols of series by their names in a column."""
+    return alt.Shape(f"{column}:N", scale=make_scale({name: style.shape for name, style in styles.items()}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
     """A plot of runs: `data` computes, `draw` defines how the rows are shown."""
 
-    title: ClassVar[str]
-    reading: ClassVar[str]
+    title: str
+    reading: str
     """How to read it, in two sentences."""
-    section: ClassVar[str]
+    section: str
     """Its part of the report: learning, selection, uncertainty, shift, cost."""
-    needs: ClassVar[str]
+    needs: str
     """What runs must hold to be shown."""
-
-    @staticmethod
-    def data(runs: Sequence[Run]) -> PlotRows:
-        """Return the plot's numbers; no row where the runs hold nothing to show.
-
-        Raises:
-            FealError: the runs do not fit together.
-        """
-
-    @staticmethod
-    def draw(rows: PlotRows) -> Chart | Figure:
-        """Return the definition of the plot; the rows are at least one."""
+    data: Callable[[Sequence[Run]], PlotRows]
+    """The plot's numbers; no row where runs hold nothing to show, a `FealError` where they do not fit together."""
+    draw: Callable[[PlotRows], Chart | Figure]
+    """The definition of the plot from at least one row."""
+    shows_patients: bool = False
+    """Whether it contains patients' images."""
 
 
-PLOTS: Registry[type[Plot]] = Registry("plot")
+PLOTS: Registry[Plot] = Registry("plot")
 
 
-def read_plot_rows(plot: type[Plot], runs: Sequence[Run], *, pictures: bool = False) -> PlotRows:
+def read_plot_rows(plot: Plot, runs: Sequence[Run], *, pictures: bool = False) -> PlotRows:
     """Return a plot's rows; a plot of patients' images has none unless `pictures` are asked for."""
-    if shows_patients(plot) and not pictures:
-        return []
-    return plot.data(runs)
+    return [] if plot.shows_patients and not pictures else plot.data(runs)
 
 
-def shows_patients(plot: type[Plot]) -> bool:
-    """Return whether a plot contains patients' images."""
-    return bool(getattr(plot, "shows_patients", False))
+def describe_arm(arm: str, group: Sequence[Run]) -> dict[str, Any]:
+    """Return the columns that identify an arm; `unfinished` counts its runs that are not finished.
+
+    `series` is the arm's name without its query model, so that a strategy looks the same in every panel.
+    """
+    strategy, query_model = group[0].settings.strategy.name, group[0].settings.query_model
+    return {
+        "arm": arm,
+        "series": arm.replace(f" {query_model}", "", 1) if query_model else arm,
+        "strategy": short_name(strategy),
+        "query_model": query_model,
+        "unfinished": sum(run.status != "finished" for run in group),
+    }
+
+
+def estimate_mean(
+    values: Iterable[float | None], *, within: tuple[float, float] = (-math.inf, math.inf)
+) -> dict[str, Any]:
+    """Return mean over seeds, standard deviation, 95 % interval of the mean (Student's t) and number of seeds.
+
+    Seeds without a value are left out; what too few seeds cannot tell is None. The interval is cut to `within`,
+    the range of possible values.
+
+    >>> estimate_mean([0.5, None])
+    {'value': 0.5, 'sd': None, 'low': None, 'high': None, 'n': 1}
+    """
+    known = [value for value in values if value is not None]
+    found: dict[str, Any] = {"value": None, "sd": None, "low": None, "high": None, "n": len(known)}
+    if known:
+        mean, deviation = map(float, mean_and_deviation(known))
+        found["value"] = mean
+    if len(known) > 1:
+        low, high = student_interval(mean, deviation, len(known))
+        found |= {"sd": deviation, "low": max(low, within[0]), "high": min(high, within[1])}
+    return found
+
+
+def note_unfinished(rows: PlotRows) -> str:
+    """Return a note where some runs are not finished; they count up to their last complete round."""
+    return "Some runs are not finished." if any(row["unfinished"] for row in rows) else ""
 
 
 def save_plot(drawing: Chart | Figure, format: ImageFormat) -> bytes:
     """Return the content of a PDF, SVG or PNG file, the same bytes for the same rows."""
-    if not isinstance(drawing, Chart):
-        return save_figure(drawing, format)
-    import vl_convert
-
+    if isinstance(drawing, Figure):
+        content = io.BytesIO()
+        undated: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+        with mpl.rc_context(MATPLOTLIB_STYLE):
+            drawing.savefig(content, format=format, metadata=undated.get(format))
+        return content.getvalue()
     _register_fonts()
     spec = drawing.to_spec()
     if drawing.note:
-        width = PAGE if drawing.columns > 1 else COLUMN
-        spec["title"] = {
-            "text": textwrap.wrap(drawing.note, int(width / (_LETTER * 0.95))),
-            "orient": "bottom",
-            "fontSize": 10,
-            "fontWeight": "normal",
-            "color": FAINT,
-        }
+        lines = textwrap.wrap(drawing.note, int(drawing.width / (_LETTER * 0.95)))
+        look = {"orient": "bottom", "fontSize": 10, "fontWeight": "normal", "color": FAINT}
+        spec["title"] = {"text": lines, **look}
     if format == "png":
         return vl_convert.vegalite_to_png(spec, vl_version=VEGALITE, scale=PNG_SCALE)
     svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE)
@@ -220,39 +239,7 @@ def _shrink(match: re.Match[str]) -> str:
     return f'{match[1]} width="{width:.2f}" height="{height:.2f}"'
 
 
-@contextmanager
-def matplotlib_style() -> Iterator[None]:
-    """Draw or save inside with the type and lines of a paper; also a decorator."""
-    from matplotlib import rc_context
-
-    with rc_context(_MATPLOTLIB):
-        yield
-
-
-def save_figure(figure: Figure, format: ImageFormat) -> bytes:
-    """Return the content of a file of a matplotlib figure, without a date."""
-    content = io.BytesIO()
-    undated: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
-    with matplotlib_style():
-        figure.savefig(content, format=format, metadata=undated.get(format))
-    return content.getvalue()
-
-
 @cache
 def _register_fonts() -> None:
     """Let files be drawn with the fonts of matplotlib, which are on every machine."""
-    import matplotlib as mpl
-    import vl_convert
-
     vl_convert.register_font_directory(str(Path(mpl.get_data_path()) / "fonts" / "ttf"))
-
-
-def _round(rows: PlotRows) -> PlotRows:
-    """Return rows with six significant digits, which is more than can be seen."""
-    return [{key: _short(value) for key, value in row.items()} for row in rows]
-
-
-def _short(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -2,109 +2,127 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
 
-from feal.analysis.plots.base import PLOTS, Chart, Menu, PlotRows
-from feal.analysis.plots.lines import LineMarks, list_query_models
-from feal.analysis.plots.series import count_seeds, describe_arm, note_unfinished
-from feal.analysis.plots.theme import DASHES, FAINT, style_series
+import altair as alt
+import numpy as np
+
+from feal.analysis.plots.base import (
+    PLOTS,
+    Chart,
+    Plot,
+    PlotRows,
+    colour_series,
+    describe_arm,
+    make_menu,
+    note_unfinished,
+)
+from feal.analysis.plots.curves import choose_dash, draw_panel, filter_rows, list_query_models
+from feal.analysis.plots.theme import DASHES, FAINT, Style, style_series
 from feal.analysis.runs import Run, group_by_arm
 
 _NOTE = "Bins of all sites and seeds together; dashed grey: perfect calibration."
-_TITLE = "Share of correct predictions"
+_CHOSEN = "datum.over === over"
 _MAX_LISTED = 8
 """Series up to which a panel lists their calibration errors."""
+_SCALE = alt.Scale(domain=[-0.02, 1.02], nice=False)
+_TOOLTIP = [
+    alt.Tooltip("arm:N", title="Strategy"),
+    alt.Tooltip("value:Q", title="Correct", format=".3f"),
+    alt.Tooltip("x:Q", title="Mean probability", format=".3f"),
+    alt.Tooltip("count:Q", title="Predictions", format=","),
+    alt.Tooltip("error:Q", title="Expected calibration error", format=".3f"),
+    alt.Tooltip("n:Q", title="Seeds"),
+]
 
 
-@PLOTS.register("reliability", summary="reliability diagram with the expected calibration error, by round")
-class Reliability:
-    """Share of correct predictions against their probability."""
+def _read_bins(runs: Sequence[Run]) -> PlotRows:
+    """Return a row for each arm, round (the last one first) and bin that is not empty."""
+    rows = [
+        {**describe_arm(arm, group), **row}
+        for arm, group in group_by_arm(runs).items()
+        for number in sorted({record.round for run in group for record in run.rounds}, reverse=True)
+        for row in _add_bins(group, number)
+    ]
+    return sorted(rows, key=lambda row: -row["round"])
 
-    title: ClassVar[str] = "Reliability"
-    reading: ClassVar[str] = (
-        "A point is a bin of test predictions: its height is the share of correct ones, its horizontal "
-        "position their mean probability; below the diagonal a model is overconfident, above it "
-        "underconfident. ECE is the expected calibration error, the mean distance to the diagonal over "
-        "predictions, as mean over seeds; with many arms it is only in the .csv file."
+
+def _draw_reliability(rows: PlotRows) -> Chart:
+    """Draw panels by query model, with a menu of rounds."""
+    models, rounds = list_query_models(rows), list(dict.fromkeys(row["round"] for row in rows))
+    styles = style_series(row["series"] for row in rows)
+    diagonal = (
+        alt.Chart(alt.InlineData(values=[{"x": 0, "value": 0}, {"x": 1, "value": 1}]))
+        .mark_line(color=FAINT, strokeDash=DASHES["dashed"], strokeWidth=1)
+        .encode(x="x:Q", y="value:Q")
     )
-    section: ClassVar[str] = "uncertainty"
-    needs: ClassVar[str] = "rounds of runs with test data"
-
-    @staticmethod
-    def data(runs: Sequence[Run]) -> PlotRows:
-        """Return a row for each arm, round (the last one first) and bin that is not empty."""
-        rows = [
-            {**describe_arm(arm, group), **row}
-            for arm, group in group_by_arm(runs).items()
-            for number in sorted({record.round for run in group for record in run.rounds}, reverse=True)
-            for row in _add_bins(group, number)
-        ]
-        return sorted(rows, key=lambda row: -row["round"])
-
-    @staticmethod
-    def draw(rows: PlotRows) -> Chart:
-        """Draw panels by query model, with a menu of rounds."""
-        import altair as alt
-
-        drawn = _drawn(rows)
-        styles = style_series(row["series"] for row in drawn)
-        marks = LineMarks(drawn, styles, x="confidence")
-        columns = list_query_models(rows)
-        diagonal = (
-            alt.Chart(alt.InlineData(values=[{"x": 0, "value": 0}, {"x": 1, "value": 1}]))
-            .mark_line(color=FAINT, strokeDash=DASHES["dashed"], strokeWidth=1)
-            .encode(x="x:Q", y="value:Q")
-        )
-        tooltip = [
-            alt.Tooltip("arm:N", title="Strategy"),
-            alt.Tooltip("value:Q", title="Correct", format=".3f"),
-            alt.Tooltip("x:Q", title="Mean probability", format=".3f"),
-            alt.Tooltip("count:Q", title="Predictions", format=","),
-            alt.Tooltip("error:N", title="Expected calibration error"),
-            alt.Tooltip("seeds:N", title="Seeds"),
-        ]
-        panels = []
-        for model in columns:
-            lines = marks.draw("datum.over === over", query_model=model, heading=_TITLE, tooltip=tooltip)
-            listed = alt.Chart().transform_filter(
-                f"datum.panel === {json.dumps(model or '')} && datum.over === over"
+    axis = alt.Axis(grid=False, tickCount=6, title="Probability of the predicted class")
+    panels = []
+    for model in models:
+        listed = {row["series"] for row in rows if row["query_model"] in (model, None)}
+        panels.append(
+            draw_panel(
+                _CHOSEN,
+                query_model=model,
+                heading="Share of correct predictions",
+                styles=styles,
+                x=alt.X("x:Q", axis=axis, scale=_SCALE),
+                y_scale=_SCALE,
+                tooltip=_TOOLTIP,
+                below=[diagonal, *([_list_errors(model, styles)] if len(listed) <= _MAX_LISTED else [])],
             )
-            text = listed.mark_text(align="right", baseline="bottom", fontSize=10).encode(
-                x=alt.datum(1.0),
-                y="place:Q",
-                text="text:N",
-                color=alt.Color(
-                    "series:N", scale=alt.Scale(domain=list(styles), range=[s.colour for s in styles.values()])
-                ),
-            )
-            layers = alt.layer(diagonal, text, *lines.layer)
-            panels.append(layers.properties(title=lines.title, height=lines.height))
-        return Chart(
-            rows=[*drawn, *_list_errors(drawn)],
-            tiers=[panels],
-            is_y_shared=True,
-            highlight="series",
-            menus=[Menu(name="over", label="Round", options={row["over"]: row["over"] for row in drawn})],
-            legend=list(styles),
-            note=" ".join(filter(None, (_NOTE, note_unfinished(rows)))),
         )
+    return Chart(
+        rows=[
+            {
+                **{key: row[key] for key in ("arm", "series", "query_model", "value", "count", "n")},
+                "over": f"after round {number}",
+                "x": row["confidence"],
+                "low": None,
+                "level": False,
+                "dash": choose_dash(row, has_models=models != [None]),
+                "error": row["calibration_error"],
+            }
+            for number in rounds
+            for row in rows
+            # Full supervision has one round, which is in every choice of the menu.
+            if row["round"] == number or row["strategy"] == "full"
+        ],
+        tiers=[panels],
+        is_y_shared=True,
+        highlight="series",
+        menus=[make_menu("over", "Round", {f"after round {n}": f"after round {n}" for n in rounds})],
+        legend=list(styles),
+        note=f"{_NOTE} {note_unfinished(rows)}".strip(),
+    )
+
+
+def _list_errors(query_model: str | None, styles: Mapping[str, Style]) -> alt.Chart:
+    """Return the calibration errors of a panel's series as text in its lower right corner."""
+    texts: alt.Chart = (
+        filter_rows(_CHOSEN, query_model)
+        .transform_aggregate(error="mean(error)", groupby=["series"])
+        .transform_window(place="row_number()", sort=[alt.SortField("series", order="descending")])
+        .transform_calculate(
+            text="datum.series + ': ECE ' + format(datum.error, '.3f')", y="0.06 * datum.place - 0.05"
+        )
+        .mark_text(align="right", baseline="bottom", fontSize=10)
+        .encode(x=alt.datum(1.0), y="y:Q", text="text:N", color=colour_series(styles))
+    )
+    return texts
 
 
 def _add_bins(group: Sequence[Run], number: int) -> PlotRows:
+    """Return the bins of a round, added over seeds."""
     records = [record for run in group for record in run.rounds if record.round == number]
-    kept = [record for record in records if record.diagnostics.calibration]
+    kept = [(record, bins) for record in records if (bins := record.diagnostics.calibration)]
     if not kept:
         return []
-    errors = [record.metrics["calibration_error"].pooled or 0.0 for record in kept]
-    columns = [
-        [
-            sum(parts)
-            for parts in zip(*(getattr(record.diagnostics.calibration, key) for record in kept), strict=True)
-        ]
+    error = np.mean([record.metrics["calibration_error"].pooled or 0.0 for record, _ in kept])
+    counts, confidences, corrects = (
+        np.sum([getattr(bins, key) for _, bins in kept], axis=0).tolist()
         for key in ("count", "confidence", "correct")
-    ]
+    )
     return [
         {
             "round": number,
@@ -112,56 +130,26 @@ def _add_bins(group: Sequence[Run], number: int) -> PlotRows:
             "confidence": confidence / count,
             "value": correct / count,
             "count": count,
-            "calibration_error": sum(errors) / len(errors),
+            "calibration_error": float(error),
             "n": len(kept),
         }
-        for place, (count, confidence, correct) in enumerate(zip(*columns, strict=True), start=1)
+        for place, (count, confidence, correct) in enumerate(
+            zip(counts, confidences, corrects, strict=True), start=1
+        )
         if count
     ]
 
 
-def _drawn(rows: PlotRows) -> PlotRows:
-    """Return the points of each choice of the menu of rounds; full supervision is in every one."""
-    models = list_query_models(rows)
-    return [
-        {
-            "arm": row["arm"],
-            "series": row["series"],
-            "strategy": row["strategy"],
-            "query_model": row["query_model"],
-            "over": f"after round {number}",
-            "x": row["confidence"],
-            "confidence": row["confidence"],
-            "value": row["value"],
-            "low": None,
-            "level": False,
-            "dash": "solid" if row["query_model"] is not None or models == [None] else "dashed",
-            "count": row["count"],
-            "error": _format_error(row),
-            "seeds": count_seeds(row["n"]),
-        }
-        for number in dict.fromkeys(row["round"] for row in rows)
-        for row in rows
-        if row["round"] == number or row["strategy"] == "full"
-    ]
-
-
-def _list_errors(drawn: PlotRows) -> PlotRows:
-    """Return lines of text for the lower right corner of each panel, where there is room for them."""
-    listed = []
-    for panel in list_query_models(drawn):
-        for over in dict.fromkeys(row["over"] for row in drawn):
-            shown = [row for row in drawn if row["over"] == over and row["query_model"] in (panel, None)]
-            errors = {row["series"]: row["error"] for row in shown}
-            texts = [(series, f"{series}: ECE {error}") for series, error in errors.items()]
-            if len(texts) > _MAX_LISTED:
-                continue
-            for place, (series, text) in enumerate(reversed(texts)):
-                about = {"panel": panel or "", "over": over, "series": series, "text": text}
-                listed.append({**about, "place": 0.01 + 0.06 * place, "value": None})
-    return listed
-
-
-def _format_error(row: Mapping[str, Any]) -> str:
-    error = row["calibration_error"]
-    return "unknown" if error is None else f"{error:.3f}"
+PLOTS.register("reliability", summary="reliability diagram with the expected calibration error, by round")(
+    Plot(
+        title="Reliability",
+        reading="A point is a bin of test predictions: its height is the share of correct ones, its horizontal "
+        "position their mean probability; below the diagonal a model is overconfident, above it underconfident. "
+        "ECE is the expected calibration error, the mean distance to the diagonal over predictions, as mean over "
+        "seeds; with many arms it is only in the .csv file.",
+        section="uncertainty",
+        needs="rounds of runs with test data",
+        data=_read_bins,
+        draw=_draw_reliability,
+    )
+)

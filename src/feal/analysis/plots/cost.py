@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from feal.analysis.plots.base import PLOTS, Chart, PlotRows, fade
-from feal.analysis.plots.series import count_seeds, describe_arm, estimate_mean, note_unfinished
+import altair as alt
+
+from feal.analysis.plots.base import (
+    PLOTS,
+    Chart,
+    Plot,
+    PlotRows,
+    describe_arm,
+    estimate_mean,
+    fade,
+    make_scale,
+    note_unfinished,
+)
 from feal.analysis.runs import Run, group_by_arm
 from feal.rundir.layout import RunDirectory, round_weights
-from feal.rundir.records import Round, Step
+from feal.rundir.records import Step
 
 _COLOURS = {
     "train": "#0072B2",
@@ -25,83 +36,64 @@ _SELECTING = ("select", "ask")
 _KINDS = {"seconds": "Seconds per round, all sites", "bytes": "Megabytes per round, all sites"}
 
 
-@PLOTS.register("cost", summary="seconds by phase and strategy, and bytes sent, per round")
-class Cost:
-    """Time and traffic of a round, as mean over rounds, then over seeds."""
+def _read_cost(runs: Sequence[Run]) -> PlotRows:
+    """Return a row for each arm and phase (kind `seconds`) or direction (kind `bytes`)."""
+    rows: PlotRows = []
+    for arm, group in group_by_arm(runs).items():
+        totals = [{**_seconds(run), **_bytes(run)} for run in group if run.rounds]
+        for kind, part in sorted({key for total in totals for key in total}, key=_order):
+            numbers = estimate_mean((total.get((kind, part)) for total in totals), within=(0.0, float("inf")))
+            rows.append({**describe_arm(arm, group), "kind": kind, "part": part, **numbers})
+    return rows
 
-    title: ClassVar[str] = "Cost of a round"
-    reading: ClassVar[str] = (
-        "Seconds are the total of all sites in a round, by phase; selecting and asking are means over the "
-        "rounds in which samples were selected. Megabytes are the weights that crossed the sites' borders: to "
-        "every site and back in each communication round, and to every site at the round's end."
-    )
-    section: ClassVar[str] = "cost"
-    needs: ClassVar[str] = "a finished round"
 
-    @staticmethod
-    def data(runs: Sequence[Run]) -> PlotRows:
-        """Return a row for each arm and phase (kind `seconds`) or direction (kind `bytes`)."""
-        rows: PlotRows = []
-        for arm, group in group_by_arm(runs).items():
-            totals = [{**_seconds(run), **_bytes(run)} for run in group if run.rounds]
-            for kind, part in sorted({key for total in totals for key in total}, key=_order):
-                numbers = estimate_mean((total.get((kind, part)) for total in totals), within=(0.0, float("inf")))
-                rows.append({**describe_arm(arm, group), "kind": kind, "part": part, **numbers})
-        return rows
-
-    @staticmethod
-    def draw(rows: PlotRows) -> Chart:
-        """Draw bars of arms, of seconds and of megabytes."""
-        import altair as alt
-
-        kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in rows)]
-        arms = sorted({row["arm"] for row in rows})
-        parts = list(dict.fromkeys(row["part"] for row in rows))
-        colours = alt.Scale(domain=parts, range=[_COLOURS.get(part, "#BBBBBB") for part in parts])
-        panels = [
-            alt.Chart()
-            .transform_filter(f"datum.kind === '{kind}'")
-            .mark_bar()
-            .encode(
-                x=alt.X("value:Q", title=_KINDS[kind], axis=alt.Axis(tickCount=5)),
-                y=alt.Y("arm:N", title=None, sort=arms, axis=alt.Axis(ticks=False, labelLimit=160)),
-                color=alt.Color("part:N", title=None, scale=colours),
-                opacity=fade(),
-                order="order:Q",
-                tooltip=[
-                    alt.Tooltip("arm:N", title="Strategy"),
-                    alt.Tooltip("part:N", title="Phase" if kind == "seconds" else "Direction"),
-                    alt.Tooltip("text:N", title="Per round"),
-                    alt.Tooltip("seeds:N", title="Seeds"),
-                ],
-            )
-            .properties(height=30 + 24 * len(arms))
-            for kind in kinds
-        ]
-        drawn = [_drawn(row, parts) for row in rows if row["value"] is not None]
-        margin = min(180, 20 + 7 * max(map(len, arms)))
-        return Chart(
-            rows=drawn,
-            tiers=[panels],
-            highlight="part",
-            legend=parts,
-            note=note_unfinished(rows),
-            margin=margin,
+def _draw_cost(rows: PlotRows) -> Chart:
+    """Draw bars of arms, of seconds and of megabytes."""
+    arms = sorted({row["arm"] for row in rows})
+    parts = list(dict.fromkeys(row["part"] for row in rows))
+    colours = make_scale({part: _COLOURS.get(part, "#BBBBBB") for part in parts})
+    axis = alt.Axis(ticks=False, labelLimit=160, labelPadding=5)
+    panels = [
+        alt.Chart()
+        .transform_filter(f"datum.kind === '{kind}'")
+        .mark_bar()
+        .encode(
+            x=alt.X("value:Q", title=title, axis=alt.Axis(tickCount=5)),
+            y=alt.Y("arm:N", title=None, sort=arms, axis=axis),
+            color=alt.Color("part:N", scale=colours),
+            opacity=fade(),
+            order="order:Q",
+            tooltip=[
+                alt.Tooltip("arm:N", title="Strategy"),
+                alt.Tooltip("part:N", title="Phase" if kind == "seconds" else "Direction"),
+                alt.Tooltip("text:N", title="Per round"),
+                alt.Tooltip("n:Q", title="Seeds"),
+            ],
         )
+        .properties(height=30 + 24 * len(arms))
+        for kind, title in _KINDS.items()
+        if any(row["kind"] == kind for row in rows)
+    ]
+    return Chart(
+        rows=[{**_describe(row), "order": parts.index(row["part"])} for row in rows],
+        tiers=[panels],
+        highlight="part",
+        legend=parts,
+        note=note_unfinished(rows),
+        margin=min(180, 20 + 7 * max(map(len, arms))),
+    )
 
 
 def _seconds(run: Run) -> dict[tuple[str, str], float]:
     """Return seconds by phase, as mean over the rounds."""
-    selecting = [record for record in run.rounds if _has_selected(record)]
+    selecting = [
+        record for record in run.rounds if any(site.asked for site in record.diagnostics.selection.values())
+    ]
     found = {}
     for phase in dict.fromkeys(phase for record in run.rounds for phase in record.seconds):
         over = selecting if phase in _SELECTING and selecting else run.rounds
         found["seconds", phase] = sum(record.seconds.get(phase, 0.0) for record in over) / len(over)
     return found
-
-
-def _has_selected(record: Round) -> bool:
-    return any(site.asked for site in record.diagnostics.selection.values())
 
 
 def _bytes(run: Run) -> dict[tuple[str, str], float]:
@@ -133,16 +125,23 @@ def _order(key: tuple[str, str]) -> tuple[int, int, str]:
     return list(_KINDS).index(kind), places.index(part) if part in places else len(places), part
 
 
-def _drawn(row: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
-    is_bytes = row["kind"] == "bytes"
-    value = row["value"] / 1e6 if is_bytes else row["value"]
-    spread = f" ± {row['sd']:,.3f}" if row["sd"] is not None and not is_bytes else ""
-    return {
-        "arm": row["arm"],
-        "kind": row["kind"],
-        "part": row["part"],
-        "order": parts.index(row["part"]),
-        "value": value,
-        "text": f"{value:,.3f}{spread} {'MB' if is_bytes else 's'}",
-        "seeds": count_seeds(row["n"]),
-    }
+def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
+    factor, unit = (1e-6, "MB") if row["kind"] == "bytes" else (1.0, "s")
+    value = row["value"] * factor
+    spread = f" ± {row['sd']:,.3f}" if row["sd"] is not None and unit == "s" else ""
+    kept = {key: row[key] for key in ("arm", "kind", "part", "n")}
+    return {**kept, "value": value, "text": f"{value:,.3f}{spread} {unit}"}
+
+
+PLOTS.register("cost", summary="seconds by phase and strategy, and bytes sent, per round")(
+    Plot(
+        title="Cost of a round",
+        reading="Seconds are the total of all sites in a round, by phase; selecting and asking are means over the "
+        "rounds in which samples were selected. Megabytes are the weights that crossed the sites' borders: to "
+        "every site and back in each communication round, and to every site at the round's end.",
+        section="cost",
+        needs="a finished round",
+        data=_read_cost,
+        draw=_draw_cost,
+    )
+)

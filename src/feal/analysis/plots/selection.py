@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
+import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
 from feal.analysis.outputs import count_found_labels
-from feal.analysis.plots.base import PLOTS, Chart, Menu, PlotRows, fade
-from feal.analysis.plots.lines import draw_lines, style_sites
-from feal.analysis.plots.series import (
+from feal.analysis.plots.base import (
+    PLOTS,
+    Chart,
+    Plot,
+    PlotRows,
+    colour_series,
+    describe_arm,
+    estimate_mean,
+    fade,
+    make_menu,
+    note_unfinished,
+    shape_series,
+)
+from feal.analysis.plots.curves import (
     POOLED,
     SHARE,
     RoundMetrics,
     aggregate_rounds,
-    count_seeds,
-    describe_arm,
     describe_scope,
-    estimate_mean,
-    note_unfinished,
+    draw_lines,
+    style_sites,
 )
 from feal.analysis.plots.theme import DASHES, FAINT, GRID, style_series
 from feal.analysis.runs import Run, group_by_arm
 from feal.rundir.records import Round, SiteSelection
+from feal.selection import STRATEGIES
 
 _SHARES = {"passed over": "Passed over (share of candidates)", "filled in": "Filled in (share of selected)"}
 
@@ -32,50 +44,25 @@ Found = Mapping[int, NDArray[np.float64]]
 """Labels of each class that a run selected, [classes], by seed."""
 
 
-@PLOTS.register("relaxation", summary="share of candidates that the relaxation rejects, and of places filled in")
-class Relaxation:
-    """Shares by round and site, of arms whose strategy relaxes."""
+def _read_relaxation(runs: Sequence[Run]) -> PlotRows:
+    """Return a row for each arm, share, site (or all together) and round after which samples were selected."""
+    relaxing = [run for run in runs if _relaxes(run)]
+    return aggregate_rounds(relaxing, _relaxation_shares, within=lambda _: SHARE)
 
-    title: ClassVar[str] = "Diversity relaxation"
-    reading: ClassVar[str] = (
-        "Passed over: the share of candidates, best score first, that were rejected because near neighbours "
-        "were already selected after that round. Filled in: the share of selected samples that were taken by "
-        "score alone because no other candidates were left; anything above 0 means that tau or n is too "
-        "strict."
-    )
-    section: ClassVar[str] = "selection"
-    needs: ClassVar[str] = "a round after which `feal` selected samples"
 
-    @staticmethod
-    def data(runs: Sequence[Run]) -> PlotRows:
-        """Return a row for each arm, share, site (or all together) and round after which samples were selected."""
-        relaxing = [run for run in runs if _relaxes(run)]
-        return aggregate_rounds(relaxing, _relaxation_shares, within=lambda _: SHARE)
-
-    @staticmethod
-    def draw(rows: PlotRows) -> Chart:
-        """Draw a panel for each share with a line for each site, and a menu of arms."""
-        arms = {row["arm"] for row in rows}
-        lines = [
-            {**row, "series": describe_scope(row["over"]), "arm": describe_scope(row["over"]), "over": row["arm"]}
-            for row in rows
-        ]
-        return draw_lines(
-            [{**row, "query_model": None} for row in lines],
-            x="round",
-            tiers=tuple(_SHARES),
-            title=_SHARES.__getitem__,
-            styles=style_sites([row["over"] for row in rows]),
-            scopes=str,
-            scope_label="Strategy",
-            about=f"{arms.pop()}. " if len(arms) == 1 else "",
-            from_zero=True,
-        )
+def _draw_relaxation(rows: PlotRows) -> Chart:
+    """Draw a panel for each share with a line for each site, and a menu of arms."""
+    arms = {row["arm"] for row in rows}
+    lines = []
+    for row in rows:
+        site = describe_scope(row["over"])
+        lines.append({**row, "series": site, "arm": site, "over": row["arm"], "query_model": None})
+    styles = style_sites([row["over"] for row in rows])
+    chart = draw_lines(lines, x="round", tiers=_SHARES, styles=styles, scope_label="Strategy", from_zero=True)
+    return replace(chart, note=f"{arms.pop()}. {chart.note}") if len(arms) == 1 else chart
 
 
 def _relaxes(run: Run) -> bool:
-    from feal.selection import STRATEGIES
-
     name = run.settings.strategy.name
     if name in STRATEGIES.names():
         return "tau" in STRATEGIES.get(name).Params.model_fields
@@ -89,124 +76,83 @@ def _queried(record: Round) -> dict[str, SiteSelection]:
 
 def _relaxation_shares(record: Round) -> RoundMetrics:
     queried = _queried(record)
-    found: dict[tuple[str, str], float | None] = {}
-    for over, sites in {
-        POOLED: list(queried.values()),
-        **{site: [counts] for site, counts in queried.items()},
-    }.items():
+    scopes = {POOLED: list(queried.values()), **{site: [counts] for site, counts in queried.items()}}
+    passed_over, filled_in = {}, {}
+    for over, sites in scopes.items() if queried else ():
         rejected, filled, selected = (
             sum(getattr(site, key) for site in sites) for key in ("rejected", "filled", "asked")
         )
-        if selected:
-            candidates = rejected + selected - filled
-            found["passed over", over] = rejected / candidates if candidates else 0.0
-            found["filled in", over] = filled / selected
-    return dict(sorted(found.items(), key=lambda entry: entry[0][0], reverse=True))
+        passed_over["passed over", over] = rejected / ((rejected + selected - filled) or 1)
+        filled_in["filled in", over] = filled / selected
+    return passed_over | filled_in
 
 
-@PLOTS.register("yield", summary="labels found of each class, relative to random; rare classes on top")
-class ClassYield:
-    """Selected labels (segmentation: pixels), without those that every run starts with."""
+def _read_yield(runs: Sequence[Run]) -> PlotRows:
+    """Return a row for each arm, round from the second on (the last one first) and class, the rarest first."""
+    arms = {arm: group for arm, group in group_by_arm(runs).items() if group[0].settings.strategy.name != "full"}
+    found = {arm: _count_labels(group) for arm, group in arms.items()}
+    random = next((found[arm] for arm in arms if arms[arm][0].settings.strategy.name == "random"), {})
+    # By what random found in its last round, or else all arms together.
+    newest = [by_round[max(by_round)] for by_round in ([random] if random else found.values()) if by_round]
+    total = sum(counts for by_seed in newest for counts in by_seed.values())
+    rows: PlotRows = []
+    for number in sorted({number for by_round in found.values() for number in by_round}, reverse=True):
+        for arm, group in arms.items():
+            unit = "pixels" if group[0].task == "segmentation" else "labels"
+            about = {**describe_arm(arm, group), "unit": unit, "round": number}
+            own = found[arm].get(number, {})
+            for place in np.argsort(total, kind="stable") if own else ():
+                values = _compare_yield(own, random.get(number, {}), place)
+                rows.append({**about, "class": group[0].classes[place], **values})
+    return rows
 
-    title: ClassVar[str] = "Class yield"
-    reading: ClassVar[str] = (
-        "A symbol is a strategy: how many labels of a class it has found since the first round, as a multiple "
-        "of what random found with the same seeds; right of the line at 1 it finds more. The rarest classes "
-        "are on top, each with the mean number that random found: small numbers vary much by chance."
-    )
-    section: ClassVar[str] = "selection"
-    needs: ClassVar[str] = "at least two rounds of runs with their sites' directories"
 
-    @staticmethod
-    def data(runs: Sequence[Run]) -> PlotRows:
-        """Return a row for each arm, round from the second on (the last one first) and class, the rarest first."""
-        groups = group_by_arm(runs)
-        found = {
-            arm: _count_labels(group) for arm, group in groups.items() if group[0].settings.strategy.name != "full"
-        }
-        rounds = sorted({number for by_round in found.values() for number in by_round}, reverse=True)
-        random = next((arm for arm in found if groups[arm][0].settings.strategy.name == "random"), None)
-        return [
-            row
-            for number in rounds
-            for arm, by_round in found.items()
-            for row in _yield_rows(
-                {
-                    **describe_arm(arm, groups[arm]),
-                    "unit": "pixels" if groups[arm][0].task == "segmentation" else "labels",
-                },
-                number,
-                by_round.get(number, {}),
-                found[random].get(number, {}) if random is not None else {},
-                classes=_rarest_first(found, random, groups[arm][0].classes),
-            )
-        ]
-
-    @staticmethod
-    def draw(rows: PlotRows) -> Chart:
-        """Draw symbols by class, with a menu of rounds."""
-        import altair as alt
-
-        is_relative = any(row["ratio"] is not None for row in rows)
-        drawn = _drawn(rows, is_relative=is_relative)
-        styles = style_series(row["arm"] for row in drawn)
-        classes = list(dict.fromkeys(row["line"] for row in drawn))
-        unit = rows[0]["unit"]
-        title = f"{unit.capitalize()} found (random = 1)" if is_relative else f"Share of the {unit} found"
-        names, height = list(styles), len(classes) * max(30, 10 * len(styles))
-        colours = alt.Scale(domain=names, range=[style.colour for style in styles.values()])
-        shapes = alt.Scale(domain=names, range=[style.shape for style in styles.values()])
-        symbols = (
-            alt.Chart()
-            .transform_filter("datum.round === round && datum.x !== null")
-            .mark_point(size=60)
-            .encode(
-                x=alt.X("x:Q", title=title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=6)),
-                y=alt.Y(
-                    "line:N",
-                    title=None,
-                    sort=classes,
-                    scale=alt.Scale(domain=classes, padding=0),
-                    axis=alt.Axis(
-                        ticks=False, domain=False, labelLimit=130, grid=True, bandPosition=0, gridColor=GRID
-                    ),
-                ),
-                yOffset=alt.YOffset("arm:N", scale=alt.Scale(domain=names, padding=0.75)),
-                color=alt.Color("arm:N", title=None, scale=colours),
-                shape=alt.Shape("arm:N", title=None, scale=shapes),
-                opacity=fade(),
-                tooltip=[
-                    alt.Tooltip("arm:N", title="Strategy"),
-                    alt.Tooltip("class:N", title="Class"),
-                    alt.Tooltip("count:N", title=f"{unit.capitalize()} since round 1"),
-                    alt.Tooltip("share:Q", title="Share of its own", format=".1%"),
-                    alt.Tooltip("random:N", title="Random"),
-                    alt.Tooltip("ratio:Q", title="Relative to random", format=".2f"),
-                    alt.Tooltip("seeds:N", title="Seeds"),
-                ],
-            )
-        )
-        line = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=FAINT, strokeDash=DASHES["dashed"])
-        layers = [*([line.encode(x=alt.datum(1.0))] if is_relative else []), symbols]
-        return Chart(
-            rows=drawn,
-            tiers=[[alt.layer(*layers).properties(height=height)]],
-            highlight="arm",
-            menus=[
-                Menu(
-                    name="round",
-                    label="Round",
-                    options={row["round"]: row["round"] for row in drawn},
-                )
+def _draw_yield(rows: PlotRows) -> Chart:
+    """Draw symbols by class, with a menu of rounds."""
+    drawn = _place_symbols(rows)
+    unit = rows[0]["unit"]
+    title = f"{unit.capitalize()} found (random = 1)" if _is_relative(rows) else f"Share of the {unit} found"
+    styles = style_series(row["arm"] for row in drawn)
+    classes = list(dict.fromkeys(row["line"] for row in drawn))
+    axis = alt.Axis(ticks=False, domain=False, labelLimit=130, grid=True, bandPosition=0, gridColor=GRID)
+    symbols = (
+        alt.Chart()
+        .transform_filter("datum.round === round && datum.x !== null")
+        .mark_point(size=60)
+        .encode(
+            x=alt.X("x:Q", title=title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=6)),
+            y=alt.Y("line:N", title=None, sort=classes, scale=alt.Scale(domain=classes, padding=0), axis=axis),
+            yOffset=alt.YOffset("arm:N", scale=alt.Scale(domain=list(styles), padding=0.75)),
+            color=colour_series(styles, "arm"),
+            shape=shape_series(styles, "arm"),
+            opacity=fade(),
+            tooltip=[
+                alt.Tooltip("arm:N", title="Strategy"),
+                alt.Tooltip("class:N", title="Class"),
+                alt.Tooltip("count:N", title=f"{unit.capitalize()} since round 1"),
+                alt.Tooltip("share:Q", title="Share of its own", format=".1%"),
+                alt.Tooltip("random:N", title="Random"),
+                alt.Tooltip("ratio:Q", title="Relative to random", format=".2f"),
+                alt.Tooltip("n:Q", title="Seeds"),
             ],
-            legend=names,
-            note=note_unfinished(rows),
-            margin=min(150, 24 + 7 * max(map(len, classes))),
         )
+    )
+    line = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=FAINT, strokeDash=DASHES["dashed"])
+    layers = [line.encode(x=alt.datum(1.0)), symbols] if _is_relative(rows) else [symbols]
+    height = len(classes) * max(30, 10 * len(styles))
+    return Chart(
+        rows=drawn,
+        tiers=[[alt.layer(*layers).properties(height=height)]],
+        highlight="arm",
+        menus=[make_menu("round", "Round", {row["round"]: row["round"] for row in drawn})],
+        legend=list(styles),
+        note=note_unfinished(rows),
+        margin=min(150, 24 + 7 * max(map(len, classes))),
+    )
 
 
 def _count_labels(group: Sequence[Run]) -> dict[int, dict[int, NDArray[np.float64]]]:
-    """Return the labels by class that were selected after the first round, by round and seed."""
+    """Return the labels (or pixels) by class that were selected after the first round, by round and seed."""
     found: dict[int, dict[int, NDArray[np.float64]]] = {}
     for run in group:
         counts = count_found_labels(run)
@@ -216,60 +162,38 @@ def _count_labels(group: Sequence[Run]) -> dict[int, dict[int, NDArray[np.float6
     return found
 
 
-def _rarest_first(
-    found: Mapping[str, Mapping[int, Found]], random: str | None, classes: Sequence[str]
-) -> list[tuple[int, str]]:
-    """Return classes with their index, by what random found in its last round, or else all arms together."""
-    arms = [found[random]] if random is not None else list(found.values())
-    total = sum(
-        (counts for by_round in arms if by_round for counts in by_round[max(by_round)].values()),
-        start=np.zeros(len(classes)),
-    )
-    return sorted(enumerate(classes), key=lambda entry: total[entry[0]])
-
-
-def _yield_rows(
-    arm: dict[str, Any], number: int, own: Found, random: Found, *, classes: Sequence[tuple[int, str]]
-) -> PlotRows:
+def _compare_yield(own: Found, random: Found, place: int) -> dict[str, Any]:
+    """Return the estimate over an arm's seeds for one class, and its ratio to random over the seeds of both."""
     both = own.keys() & random.keys()
-    rows = []
-    for place, name in classes if own else ():
-        theirs = sum(random[seed][place] for seed in both)
-        ours = sum(own[seed][place] for seed in both)
-        rows.append(
-            {
-                **arm,
-                "round": number,
-                "class": name,
-                **estimate_mean((float(counts[place]) for counts in own.values()), within=(0.0, np.inf)),
-                "share": float(np.mean([counts[place] / counts.sum() for counts in own.values()])),
-                "random": float(theirs) / len(both) if both else None,
-                "ratio": float(ours / theirs) if theirs else None,
-            }
-        )
-    return rows
+    expected = sum(random[seed][place] for seed in both)
+    return {
+        **estimate_mean((float(counts[place]) for counts in own.values()), within=(0.0, np.inf)),
+        "share": float(np.mean([counts[place] / counts.sum() for counts in own.values()])),
+        "random": float(expected / len(both)) if both else None,
+        "ratio": float(sum(own[seed][place] for seed in both) / expected) if expected else None,
+    }
 
 
-def _drawn(rows: PlotRows, *, is_relative: bool) -> PlotRows:
+def _is_relative(rows: PlotRows) -> bool:
+    return any(row["ratio"] is not None for row in rows)
+
+
+def _place_symbols(rows: PlotRows) -> PlotRows:
     """Return the symbols: relative to random if it is there, else shares of all labels."""
-    labels = {row["class"]: row["class"] for row in rows}
-    for row in reversed(rows if is_relative else []):
-        if row["random"] is not None:
-            labels[row["class"]] = f"{row['class']} ({format_count(row['random'])})"
+    is_relative = _is_relative(rows)
+    # Of several rounds, the first rows are of the last round.
+    random = {row["class"]: row["random"] for row in reversed(rows) if row["random"] is not None}
     return [
         {
-            "arm": row["arm"],
-            "class": row["class"],
-            "line": labels[row["class"]],
+            **{key: row[key] for key in ("arm", "class", "share", "ratio", "n")},
+            "line": f"{name} ({format_count(random[name])})" if is_relative and name in random else name,
             "x": row["ratio"] if is_relative else row["share"],
             "round": f"after round {row['round']}",
             "count": _format_interval(row),
-            "share": row["share"],
             "random": "none" if row["random"] is None else format_count(row["random"]),
-            "ratio": row["ratio"],
-            "seeds": count_seeds(row["n"]),
         }
         for row in rows
+        for name in [row["class"]]
         if not is_relative or row["strategy"] != "random"
     ]
 
@@ -284,7 +208,35 @@ def format_count(number: float) -> str:
 
 
 def _format_interval(row: Mapping[str, Any]) -> str:
-    if row["low"] is None:
-        return format_count(row["value"])
-    interval = f"{format_count(row['low'])} to {format_count(row['high'])}"
-    return f"{format_count(row['value'])} (95 % interval {interval})"
+    low, high = row["low"], row["high"]
+    interval = "" if low is None else f" (95 % interval {format_count(low)} to {format_count(high)})"
+    return format_count(row["value"]) + interval
+
+
+PLOTS.register("relaxation", summary="share of candidates that the relaxation rejects, and of places filled in")(
+    Plot(
+        title="Diversity relaxation",
+        reading="Passed over: the share of candidates, best score first, that were rejected because near "
+        "neighbours were already selected after that round. Filled in: the share of selected samples that were "
+        "taken by score alone because no other candidates were left; anything above 0 means that tau or n is too "
+        "strict.",
+        section="selection",
+        needs="a round after which `feal` selected samples",
+        data=_read_relaxation,
+        draw=_draw_relaxation,
+    )
+)
+
+
+PLOTS.register("yield", summary="labels found of each class, relative to random; rare classes on top")(
+    Plot(
+        title="Class yield",
+        reading="A symbol is a strategy: how many labels of a class it has found since the first round, as a "
+        "multiple of what random found with the same seeds; right of the line at 1 it finds more. The rarest "
+        "classes are on top, each with the mean number that random found: small numbers vary much by chance.",
+        section="selection",
+        needs="at least two rounds of runs with their sites' directories",
+        data=_read_yield,
+        draw=_draw_yield,
+    )
+)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 COLUMN, PAGE = 350, 716
 """Widths in pixels of a plot for one and for two columns of a paper; a phone is as wide as a column."""
@@ -15,7 +14,6 @@ PRINT_SCALE = 0.72
 INK, FAINT, GRID = "#222222", "#6B6B6B", "#E4E4E4"
 FONT = "DejaVu Sans"
 """The family that comes with matplotlib, so that plots look the same on every machine."""
-WEB_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 
 SHAPES = (
     "circle",
@@ -47,7 +45,6 @@ _OTHER_COLOURS = ("#44AA99", "#AA4499", "#117733", "#88CCEE", "#DDCC77", "#CC667
 _SITE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#999933", "#882255")
 
 CONFIG: dict[str, Any] = {
-    "background": "white",
     "font": FONT,
     "view": {"stroke": None},
     "axis": {
@@ -65,7 +62,6 @@ CONFIG: dict[str, Any] = {
     },
     "legend": {
         "orient": "bottom",
-        "direction": "horizontal",
         "title": None,
         "labelFontSize": 12,
         "labelColor": INK,
@@ -90,12 +86,25 @@ CONFIG: dict[str, Any] = {
     "concat": {"spacing": 28},
     "line": {"strokeWidth": 2},
     "point": {"size": 40, "filled": True, "opacity": 1},
-    "text": {"fontSize": 11},
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Style:
+MATPLOTLIB_STYLE: Any = {
+    "font.family": FONT,
+    "font.size": 7,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.6,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "feal",
+}
+
+
+class Style(NamedTuple):
     """The colour of a series, and a shape for readers who cannot tell colours apart."""
 
     colour: str
@@ -126,20 +135,14 @@ def arm_colour(arm: str) -> str:
 def style_series(series: Iterable[str]) -> dict[str, Style]:
     """Return a style for each series, in drawing order: full and random below, feal on top."""
     found: dict[str, Style] = {}
-    for name in sorted(dict.fromkeys(series), key=_drawing_order):
-        colour = arm_colour(name)
-        found[name] = Style(colour=colour, shape=_least_used_shape(colour, list(found.values())))
+    for name in sorted(set(series), key=_drawing_order):
+        colour, before = arm_colour(name), list(found.values())
+        # The first shape that no series of the same colour has, and as few of other colours as possible.
+        uses = {
+            shape: (before.count(Style(colour, shape)), [s.shape for s in before].count(shape)) for shape in SHAPES
+        }
+        found[name] = Style(colour, min(SHAPES, key=uses.__getitem__))
     return found
-
-
-def _least_used_shape(colour: str, before: Sequence[Style]) -> str:
-    """Return the first shape that no series of the same colour has, and as few of other colours as possible."""
-
-    def uses(shape: str) -> tuple[int, int]:
-        same = [style for style in before if style.shape == shape]
-        return sum(style.colour == colour for style in same), len(same)
-
-    return min(SHAPES, key=uses)
 
 
 def _drawing_order(name: str) -> tuple[int, str]:

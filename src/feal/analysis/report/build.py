@@ -19,7 +19,7 @@ from markupsafe import Markup
 from feal import __version__
 from feal.analysis.arms import make_arms
 from feal.analysis.conclusions import Conclusions, describe_verdict, draw_conclusions
-from feal.analysis.plots import PLOTS, Chart, Plot, read_plot_rows, save_plot, shows_patients
+from feal.analysis.plots import PLOTS, Chart, Plot, read_plot_rows, save_plot
 from feal.analysis.plots.base import VEGALITE
 from feal.analysis.plots.theme import arm_colour
 from feal.analysis.report.provenance import Provenance, read_provenance
@@ -221,8 +221,8 @@ def _show(name: str, runs: Sequence[Run], *, pictures: bool) -> ShownPlot:
     return ShownPlot(**about, picture=f"data:image/svg+xml;base64,{content}", width=width)
 
 
-def _explain_missing(plot: type[Plot], runs: Sequence[Run], *, pictures: bool) -> str:
-    if shows_patients(plot) and not pictures and runs[0].task == "segmentation":
+def _explain_missing(plot: Plot, runs: Sequence[Run], *, pictures: bool) -> str:
+    if plot.shows_patients and not pictures and runs[0].task == "segmentation":
         return "it shows patients' images; make the report with --pictures to include it."
     return f"these runs do not contain what it needs: {plot.needs}."
 
