@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -15,8 +14,8 @@ from pydantic.fields import FieldInfo
 
 from feal.federation.protocol import REPLIES, REQUESTS, Message
 from feal.federation.transport.base import DeliveryFailure
-from feal.federation.transport.deploy.site_status import SiteStatus
-from feal.federation.transport.flower_client import Envelope, pack_reply
+from feal.federation.transport.flower_deployment import SiteStatus
+from feal.federation.transport.flower_messages import Envelope, pack_reply
 from feal.metrics.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
 from flower_calls import Meaning, describe_calls
 
@@ -170,7 +169,7 @@ def privacy_page() -> str:
         parts.append(f"## `{kind}`\n\n### To the site\n\n{_message_table(request)}")
         parts.append(f"### From the site\n\n{_message_table(REPLIES[kind])}")
     parts.append(f"## `statistics`: sums over a site's test samples\n\n{_message_table(Statistics)}")
-    status = "\n".join(f"| `{field.name}` | {STATUS_FIELDS[field.name]} |" for field in fields(SiteStatus))
+    status = "\n".join(f"| `{name}` | {STATUS_FIELDS[name]} |" for name in SiteStatus.model_fields)
     parts += [
         DEPLOYMENT,
         describe_records(),

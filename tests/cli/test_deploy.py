@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from feal.federation.transport import flower_link
-from feal.federation.transport.deploy.site_status import StatusFile, write_site_status
+from feal.federation.transport.flower_deployment import StatusFile, write_site_status
 from tests.command import Command, Ended
 
 NAMES = ["alder", "a-hospital-with-a-name-of-many-letters-and-then-a-few-more"]

@@ -21,7 +21,7 @@ from feal.errors import FealError
 if TYPE_CHECKING:
     from flwr.proto.node_pb2 import NodeInfo
 
-    from feal.federation.transport.deploy.site_status import SiteStatus, StatusFile
+    from feal.federation.transport.flower_deployment import SiteStatus, StatusFile
 
 deploy_app = typer.Typer(help="Run with hospitals on their own machines.", no_args_is_help=True)
 app.add_typer(deploy_app, name="deploy")
@@ -44,7 +44,7 @@ def init(
     sites: Annotated[list[str], typer.Option("--site", help="Name of a site; repeat for each.")],
 ) -> None:
     """Write the settings, start scripts, commands that make certificates and keys, and a checklist."""
-    from feal.federation.transport.deploy.scaffold import write_consortium_files
+    from feal.federation.transport.deploy.config import write_consortium_files
 
     write_consortium_files(folder, address=address, sites=sites)
     print_plain(Console(), f"Next steps on each machine: {folder / 'CHECKLIST.md'}")
@@ -106,7 +106,7 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of coordinator.ya
     _check_flower()
     from feal.federation.coordinator.validation import sanitize
     from feal.federation.transport.deploy.config import read_coordinator_config
-    from feal.federation.transport.deploy.site_status import SiteStatus, read_site_status
+    from feal.federation.transport.flower_deployment import SiteStatus, read_site_status
     from feal.federation.transport.flower_link import SuperLinkClient
 
     config = read_coordinator_config(folder)

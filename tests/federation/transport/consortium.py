@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from feal.data import open_prepared
-from feal.federation.transport.deploy.scaffold import write_consortium_files
+from feal.federation.transport.deploy.config import write_consortium_files
 from tests.federation.transport.recorder import Recorder
 from tests.paths import PROJECT
 

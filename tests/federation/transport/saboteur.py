@@ -10,7 +10,7 @@ from unittest.mock import patch
 from feal.federation import protocol as messages
 from feal.federation.site import site
 from feal.federation.site.site import handle_request
-from feal.federation.transport.deploy import worker_main
+from feal.federation.transport.deploy import worker
 from feal.federation.transport.deploy.config import read_site_config
 from feal.federation.transport.deploy.site_daemon import serve_site
 from tests.federation.transport import sabotage
@@ -51,7 +51,7 @@ def _orders() -> list[tuple[str, str, int, int]]:
 if __name__ == "__main__":
     if sys.argv[1] == "worker":
         del sys.argv[1]
-        worker_main.run_worker(answer)
+        worker.run_worker(answer)
     else:
         place = read_site_config(Path(sys.argv[1]), {"data": str(Path(sys.argv[1]) / "prepared")})
         serve_site(place, insecure=False, notify=lambda text: print(text, flush=True), command=WORKER)

@@ -10,7 +10,7 @@ import pytest
 from feal.config import load
 from feal.errors import FealError
 from feal.experiment import start
-from feal.federation.transport.deploy.secrets import write_secret
+from feal.federation.transport.deploy.credentials import write_secret
 from feal.fileio import write_json
 from tests.command import Command
 from tests.federation.transport.consortium import free_port

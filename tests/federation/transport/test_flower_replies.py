@@ -7,7 +7,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from feal.federation.transport.base import DeliveryFailure
-from feal.federation.transport.flower_client import RECORD, pack_reply
 from feal.federation.transport.flower_deployment import (
     TIMEOUT_MARGIN_SECONDS,
     PendingMessage,
@@ -16,6 +15,7 @@ from feal.federation.transport.flower_deployment import (
     _unpack_result,
 )
 from feal.federation.transport.flower_link import ConnectedNode
+from feal.federation.transport.flower_messages import RECORD, pack_reply
 from feal.tensors import encode_tensors
 
 

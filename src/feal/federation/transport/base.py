@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+from feal.errors import FealError
 from feal.registry import Parameters, Registry
 from feal.rundir.layout import SiteDirectory
 
@@ -89,3 +93,24 @@ def read_problem(name: str, *, folder: Path) -> str:
 def prefix_site_name(name: str, sentence: str) -> str:
     """Put the name of the site before a sentence that does not contain it."""
     return sentence if name in sentence else f"Site {name}: {sentence}"
+
+
+def check_installed(transport: str, *packages: str) -> None:
+    """Raise a `FealError` if a transport's packages are missing; nothing is imported."""
+    if any(find_spec(name) is None for name in packages):
+        raise FealError(f"transport={transport} needs Flower: install it with `pip install 'feal[flower]'`.")
+
+
+@contextmanager
+def set_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables in this block, for libraries that read them at import or when a client is made."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

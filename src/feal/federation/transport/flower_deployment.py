@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError
 
 from feal.errors import FealError, unknown_name_error
-from feal.federation.transport.base import TRANSPORTS, DeliveryFailure, Transport, prefix_site_name
+from feal.federation.transport.base import (
+    TRANSPORTS,
+    DeliveryFailure,
+    Transport,
+    check_installed,
+    prefix_site_name,
+)
 from feal.federation.transport.deploy.config import read_coordinator_config
-from feal.federation.transport.deploy.site_status import StatusFile, write_site_status
 from feal.fileio import read_json, write_json
 from feal.rundir.layout import RunDirectory
 from feal.tensors import read_metadata
@@ -32,6 +38,7 @@ POLL_FRACTION = 0.03
 """The poll interval as a fraction of the time that a message has been pending."""
 NODE_REFRESH_SECONDS = 3.0
 """How long sites that have a message are assumed to be still connected."""
+MAX_VERSION_CHARACTERS, MAX_PROBLEM_CHARACTERS = 100, 600
 TIMEOUT_MARGIN_SECONDS = 60.0
 """Time allowed beyond `timeout`, which the site itself enforces, for the message to travel."""
 
@@ -71,7 +78,7 @@ class FlowerDeployment(Transport):
         self, params: Params, *, data: Path, folder: Path, sites: Sequence[str] | None, threads: int
     ) -> None:
         del data, threads
-        _check_installed()
+        check_installed("flower", "flwr")
         if params.coordinator is None:
             raise FealError(
                 "transport=flower needs the coordinator's folder: name it as transport.coordinator=FOLDER "
@@ -129,13 +136,14 @@ class FlowerDeployment(Transport):
                 del pending[site]
                 yield site, reply
             for site, message in list(pending.items()):
-                late = _is_late(message, timeout)
-                if late or self._is_given_up(site):
+                away = self._away_since.get(site)
+                if _is_late(message, timeout):
                     del pending[site]
-                    yield (
-                        site,
-                        DeliveryFailure.from_timeout(site, timeout or 0.0) if late else _describe_absence(site),
-                    )
+                    yield site, DeliveryFailure.from_timeout(site, timeout or 0.0)
+                elif away is not None and time.monotonic() - away > self._params.patience:
+                    del pending[site]
+                    reason = f"Site {site} is not connected to the coordinator: start `feal deploy site` there."
+                    yield site, DeliveryFailure(reason=reason)
             pause = max(MIN_POLL_SECONDS, POLL_FRACTION * (time.monotonic() - began))
             time.sleep(min(MAX_POLL_SECONDS, pause) if pending else 0.0)
 
@@ -165,7 +173,7 @@ class FlowerDeployment(Transport):
         self, run: FlowerRun, messages: Sequence[PendingMessage], request: bytes, timeout: float | None
     ) -> None:
         """Send the request to every connected site that does not have it yet."""
-        from feal.federation.transport.flower_client import Envelope
+        from feal.federation.transport.flower_messages import Envelope
 
         recent = time.monotonic() - self._refreshed < NODE_REFRESH_SECONDS
         if recent and all(message.node is not None for message in messages):
@@ -198,10 +206,6 @@ class FlowerDeployment(Transport):
                 replies.append((by_number[number].site, _unpack_result(by_number[number].site, reply)))
         return replies
 
-    def _is_given_up(self, site: str) -> bool:
-        since = self._away_since.get(site)
-        return since is not None and time.monotonic() - since > self._params.patience
-
     def _read_run_id(self) -> str:
         """Return the id by which sites know this run directory, even after it was moved."""
         if not self._run_id_file.exists():
@@ -227,7 +231,7 @@ def _is_undelivered(reply: Message) -> bool:
 def _unpack_result(site: str, reply: Message) -> bytes | DeliveryFailure:
     if reply.has_error():
         return DeliveryFailure(reason=f"Site {site}'s process ended before it answered: see the log at the site.")
-    from feal.federation.transport.flower_client import DECODE_ERRORS, unpack_reply
+    from feal.federation.transport.flower_messages import DECODE_ERRORS, unpack_reply
 
     try:
         return unpack_reply(reply.content)
@@ -244,16 +248,63 @@ def _is_late(message: PendingMessage, timeout: float | None) -> bool:
     return time.monotonic() - message.since > timeout + TIMEOUT_MARGIN_SECONDS
 
 
-def _describe_absence(site: str) -> DeliveryFailure:
-    return DeliveryFailure(
-        reason=f"Site {site} is not connected to the coordinator: start `feal deploy site` there."
-    )
+class SiteStatus(BaseModel, frozen=True):
+    """The content of a site's last reply."""
+
+    at: str = ""
+    """Time of the reply, in UTC."""
+    version: str = ""
+    message: str = ""
+    """Kind of the last request."""
+    round: int = 0
+    step: int = 0
+    labelled: int | None = None
+    pending: int | None = None
+    problem: str = ""
+    """Why the last reply is missing, if it is."""
 
 
-def _check_installed() -> None:
+class StatusFile(BaseModel, frozen=True):
+    """The status of the sites in the most recent run, stored beside the SuperLink for `feal deploy status`."""
+
+    run: str
+    sites: dict[str, SiteStatus]
+
+    def with_reply(
+        self, site: str, content: Mapping[str, Any], *, message: str, round: int, step: int
+    ) -> StatusFile:
+        """Return the status updated with a reply's fields, or with the `problem` that prevented a reply."""
+        problem = str(content.get("problem") or content.get("reason") or "")[:MAX_PROBLEM_CHARACTERS]
+        changes = {"message": message, "round": round, "step": step, "problem": problem}
+        if "problem" not in content:
+            changes["at"] = datetime.now(UTC).isoformat(timespec="seconds")
+        before = self.sites.get(site, SiteStatus())
+        status = before.model_copy(update={**_extract_fields(content), **changes})
+        return self.model_copy(update={"sites": {**self.sites, site: status}})
+
+
+def _extract_fields(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the valid status fields of an unvalidated reply; a failed reply has none."""
+    if content.get("status", "ok") != "ok":
+        return {}
+    version = content.get("version")
+    counts = {name: content.get(name) for name in ("labelled", "pending")}
+    return {
+        **({"version": version[:MAX_VERSION_CHARACTERS]} if isinstance(version, str) else {}),
+        **{name: count for name, count in counts.items() if type(count) is int},
+    }
+
+
+def read_site_status(path: Path) -> StatusFile | None:
+    """Read the status file; None if there is none."""
+    if not path.exists():
+        return None
     try:
-        import flwr
+        return StatusFile.model_validate(read_json(path))
+    except ValidationError as error:
+        raise FealError(f"{path} cannot be read: remove it; the next message writes a new one.") from error
 
-        del flwr
-    except ImportError as error:
-        raise FealError("transport=flower needs Flower: install it with `pip install 'feal[flower]'`.") from error
+
+def write_site_status(path: Path, status: StatusFile) -> None:
+    """Write the status file."""
+    write_json(path, status.model_dump())

@@ -22,7 +22,6 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
     PullAppMessagesRequest,
-    PullTaskInputRequest,
     PushTaskOutputRequest,
 )
 from flwr.supercore.constant import TaskType
@@ -31,19 +30,21 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPu
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from feal import __version__
 from feal.errors import FealError
-from feal.federation.transport.deploy.addresses import bypass_proxy, parse_address
-from feal.federation.transport.deploy.config import CoordinatorConfig
-from feal.federation.transport.flower_client import MESSAGE_TTL_SECONDS, MESSAGE_TYPE, Envelope, unpack_reply
-from feal.federation.transport.flower_task import (
+from feal.federation.transport.deploy.config import CoordinatorConfig, bypass_proxy, parse_address
+from feal.federation.transport.flower_messages import (
+    MESSAGE_TTL_SECONDS,
+    MESSAGE_TYPE,
+    Envelope,
     IncomingMessage,
+    adopt_task,
     make_claim_interceptors,
     make_retry_invoker,
     start_heartbeat,
+    unpack_reply,
 )
 from feal.fileio import lock_file
 
@@ -153,12 +154,9 @@ class FlowerRun:
             self._grid = _Grid(superlink.address, superlink.insecure, superlink.authority, token=token)
             self._client = self._grid.client
         self._heartbeat = start_heartbeat(self._client)
-        task = self._retry(lambda: self._client.PullTaskInput(PullTaskInputRequest()))
+        task = self._retry(lambda: adopt_task(self._client))
         self._run = run_from_proto(task.run)
         self._grid.set_run(self._run)
-        # Flower adds these to every message of this process.
-        TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
-        TaskIdentity.node_id = task.context.node_id
 
     def list_connected_nodes(self) -> Mapping[str, ConnectedNode]:
         """Return the connected sites by the name under which the coordinator registered their keys."""

@@ -1,8 +1,9 @@
-"""Run Flower's simulation in a background thread, on a Ray instance that ends with this process."""
+"""Run Flower's simulation in a background thread and answer its messages, on a Ray that ends with this process."""
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import logging
 import shutil
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -28,8 +30,11 @@ from ray.exceptions import RaySystemError
 from ray.util.client.common import ClientActorHandle
 
 from feal.errors import FealError
-from feal.federation.transport.flower_client import MESSAGE_TTL_SECONDS, MESSAGE_TYPE, SimulationClient
+from feal.federation.transport.base import DeliveryFailure, RequestHandler
+from feal.federation.transport.flower_messages import MESSAGE_TTL_SECONDS, MESSAGE_TYPE, Envelope, pack_reply
+from feal.fileio import write_text
 from feal.processes import count_cores
+from feal.rundir.layout import SiteDirectory
 
 SILENT = logging.CRITICAL + 1
 STORE_BYTES_PER_WORKER, MIN_STORE_BYTES = 40 * 2**20, 80 * 2**20  # larger objects are spilled to disk
@@ -37,6 +42,32 @@ SIMULATION_START_SECONDS = 120.0
 CONNECT_SECONDS = 10.0
 JOIN_SECONDS = 10.0  # Flower's threads check once a second whether they should stop
 MAX_TEMPORARY_PATH = 27  # a socket path has at most 107 characters, and Ray needs the rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationClient:
+    """Answer for the site that a message names; an actor serves any site and keeps no state."""
+
+    handler: RequestHandler
+    data: Path
+    folder: Path
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        del context
+        envelope = Envelope.unpack(message.content)
+        with _exit_after(envelope.timeout):
+            reply = self._answer(envelope.site, envelope.request)
+        return Message(reply, reply_to=message)
+
+    def _answer(self, name: str, request: bytes) -> RecordDict:
+        try:
+            return pack_reply(self.handler(name, request, data=self.data, folder=self.folder))
+        except BaseException as error:  # Ray would end the actor for good on a SystemExit
+            kind = type(error).__name__
+            with contextlib.suppress(FealError):
+                write_text(SiteDirectory(self.folder / name).problem, f"Site {name} failed with {kind}: {error}\n")
+            reason = f"Site {name} failed with {kind}: see problem.txt in its directory."
+            return pack_reply(DeliveryFailure(reason=reason))
 
 
 class SimulationRuntime:
@@ -200,3 +231,16 @@ def _preserve_signal_handlers() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _exit_after(timeout: float) -> Iterator[None]:
+    """Exit this process when the time is up, wherever it hangs; Ray then replaces it."""
+    if not timeout:
+        yield
+        return
+    faulthandler.dump_traceback_later(timeout, exit=True, file=2)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -14,15 +12,16 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from feal.data import open_prepared
-from feal.errors import FealError
 from feal.federation.site.site import handle_request
 from feal.federation.transport.base import (
     TRANSPORTS,
     DeliveryFailure,
     RequestHandler,
     Transport,
+    check_installed,
     prefix_site_name,
     read_problem,
+    set_environment,
 )
 
 if TYPE_CHECKING:
@@ -103,8 +102,7 @@ class FlowerSimulation(Transport):
         self._pending: dict[str, PendingRequest] = {}
         self._runtime: SimulationRuntime | None = None
         self._variables = ENVIRONMENT if params.address else {**ENVIRONMENT, **PRIVATE_ENVIRONMENT}
-        with _set_environment(self._variables):
-            _check_installed()
+        check_installed("flower-simulation", "flwr", "ray")
 
     def sites(self) -> list[str]:
         return list(self._names)
@@ -135,9 +133,8 @@ class FlowerSimulation(Transport):
             self._runtime = None
 
     def _start_runtime(self) -> SimulationRuntime:
-        with _set_environment(self._variables):
-            from feal.federation.transport.flower_client import SimulationClient
-            from feal.federation.transport.flower_runtime import SimulationRuntime
+        with set_environment(self._variables):
+            from feal.federation.transport.flower_runtime import SimulationClient, SimulationRuntime
 
             return SimulationRuntime(
                 SimulationClient(handler=type(self).handler, data=self._data, folder=self._folder),
@@ -148,7 +145,7 @@ class FlowerSimulation(Transport):
             )
 
     def _send(self, runtime: SimulationRuntime, pending: PendingRequest) -> None:
-        from feal.federation.transport.flower_client import Envelope
+        from feal.federation.transport.flower_messages import Envelope
 
         envelope = Envelope(site=pending.site, request=pending.request, timeout=pending.timeout or 0.0)
         self._pending[runtime.push(self._names.index(pending.site), envelope.pack())] = pending
@@ -179,33 +176,6 @@ def _unpack_result(pending: PendingRequest, reply: Message) -> bytes | DeliveryF
         return DeliveryFailure(
             reason=f"Site {pending.site}'s process ended before it answered: killed, or out of memory."
         )
-    from feal.federation.transport.flower_client import unpack_reply
+    from feal.federation.transport.flower_messages import unpack_reply
 
     return unpack_reply(reply.content)
-
-
-def _check_installed() -> None:
-    try:
-        import flwr
-        import ray
-
-        del flwr, ray
-    except ImportError as error:
-        raise FealError(
-            "transport=flower-simulation needs Flower: install it with `pip install 'feal[flower]'`."
-        ) from error
-
-
-@contextmanager
-def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that Flower and Ray read at import and pass on to their processes."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -1,4 +1,4 @@
-"""Access to the SuperLink, and timeouts of its connections."""
+"""Access to the SuperLink, timeouts of its connections, held requests, and messages that were lost."""
 
 import asyncio
 import contextlib
@@ -6,22 +6,38 @@ import socket
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.common.constant import ACCESS_TOKEN_KEY, TIMESTAMP_HEADER
+from flwr.proto.fleet_pb2 import (
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
+from flwr.proto.message_pb2 import Message, Metadata
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 
 from feal.federation.transport.deploy import access as door
 from feal.federation.transport.deploy.access import (
     ACTIVATE_PATH,
+    PULL_PATH,
+    PULL_REPLIES_PATH,
+    PUSH_PATH,
     AccessFilter,
     IdleTimeoutProtocol,
+    LongPolling,
+    RedeliveryPlugin,
     RunKeyAuthenticator,
+    discard_messages,
 )
 
 HUB = "198.51.100.1"
@@ -137,3 +153,186 @@ def test_a_slow_but_steady_connection_stays_open(port: int, monkeypatch: pytest.
             time.sleep(0.2)
             connection.sendall(b"x")
         assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+ALDER, BIRCH = 1, 2
+
+
+class Link:
+    """A SuperLink that answers at once, behind long polling."""
+
+    def __init__(self, *, seconds: float = 60.0) -> None:
+        self.calls: list[tuple[str, bytes]] = []
+        self._holding = LongPolling(self._app, seconds=seconds)
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        event = await receive()
+        self.calls.append((scope["path"], event.get("body", b"")))
+        await send({"type": "http.response.start", "status": 200})
+
+    async def call(self, path: str, body: bytes = b"", *, leaves: asyncio.Event | None = None) -> int:
+        """Return the status of the response to a call, or 0 if there is none."""
+        status: list[int] = []
+        events: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if events:
+                return events.pop()
+            await (leaves or asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
+
+        async def send(event: Any) -> None:
+            status.append(event.get("status", 0))
+
+        await self._holding({"type": "http", "path": path}, receive, send)
+        return status[0] if status else 0
+
+    def asks(self, node: int, *, leaves: asyncio.Event | None = None) -> "asyncio.Task[int]":
+        request = PullMessagesRequest(node=Node(node_id=node)).SerializeToString()
+        return asyncio.ensure_future(self.call(PULL_PATH, request, leaves=leaves))
+
+    async def sends(self, node: int) -> None:
+        message = Message(metadata=Metadata(dst_node_id=node))
+        await self.call(PUSH_PATH, PushAppMessagesRequest(messages_list=[message]).SerializeToString())
+
+
+def _play(scene: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(scene(), timeout=30)
+
+    asyncio.run(bounded())
+
+
+async def _settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_a_request_is_answered_once_its_message_is_complete() -> None:
+    async def scene() -> None:
+        link = Link()
+        alder, birch = link.asks(ALDER), link.asks(BIRCH)
+        await _settled()
+        await link.sends(ALDER)
+        await _settled()
+        assert not alder.done(), "its parts are not there yet"
+        await link.sends(BIRCH)
+        assert await alder == 200
+        assert not birch.done()
+        await link.call(PULL_REPLIES_PATH)
+        assert await birch == 200
+        assert [path for path, _ in link.calls] == [PUSH_PATH, PUSH_PATH, PULL_PATH, PULL_REPLIES_PATH, PULL_PATH]
+        assert PullMessagesRequest.FromString(link.calls[-1][1]).node.node_id == BIRCH
+
+    _play(scene)
+
+
+def test_a_request_after_the_message_is_answered_at_once_and_the_next_is_held() -> None:
+    async def scene() -> None:
+        link = Link()
+        await link.sends(ALDER)
+        await link.call(PULL_REPLIES_PATH)
+        assert await link.asks(ALDER) == 200
+        again = link.asks(ALDER)
+        await _settled()
+        assert not again.done()
+        again.cancel()
+
+    _play(scene)
+
+
+def test_a_held_request_is_answered_in_the_end() -> None:
+    async def scene() -> None:
+        assert await Link(seconds=0.01).asks(ALDER) == 200
+
+    _play(scene)
+
+
+def test_no_message_is_sent_to_a_closed_connection() -> None:
+    async def scene() -> None:
+        link, leaves = Link(), asyncio.Event()
+        left = link.asks(ALDER, leaves=leaves)
+        await _settled()
+        leaves.set()
+        assert await left == 503
+        before = link.asks(ALDER)
+        await _settled()
+        now = link.asks(ALDER)
+        assert await before == 503
+        await link.sends(ALDER)
+        await link.call(PULL_REPLIES_PATH)
+        assert await now == 200
+        assert [path for path, _ in link.calls] == [PUSH_PATH, PULL_REPLIES_PATH, PULL_PATH]
+
+    _play(scene)
+
+
+ALDER_NODE, BIRCH_NODE = Node(node_id=1), Node(node_id=2)
+
+
+class State:
+    """Record what is deleted."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.cleaned: list[int] = []
+
+    def delete_messages(self, message_ins_ids: set[str]) -> None:
+        self.deleted += message_ins_ids
+
+    def get_run_info(self) -> list[Any]:
+        return [SimpleNamespace(run_id=1), SimpleNamespace(run_id=2)]
+
+    def cleanup_run(self, run_id: int) -> None:
+        self.cleaned.append(run_id)
+
+
+class Calls:
+    """Report calls to the plugin as Flower does."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        factory = SimpleNamespace(state=lambda: self.state)
+        self._context = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(linkstate_factory=factory)))
+        self._deliveries = RedeliveryPlugin()
+
+    def pull(self, node: Node, *, gets: str = "") -> None:
+        messages = [Message(metadata=Metadata(message_id=gets))] if gets else []
+        self._called(PullMessagesRequest(node=node), PullMessagesResponse(messages_list=messages))
+
+    def push(self, node: Node, *, taken: bool = True) -> None:
+        parts = ["part"] if taken else []
+        self._called(PushMessagesRequest(node=node), PushMessagesResponse(objects_to_push=parts))
+
+    def _called(self, request: Any, response: Any) -> None:
+        self._deliveries.compose_log_before_event(request, self._context, None, "call")
+        self._deliveries.compose_log_after_event(request, self._context, None, "call", response)
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+def test_a_supernode_that_requests_before_it_answered_has_lost_its_message(calls: Calls) -> None:
+    calls.pull(ALDER_NODE, gets="one")
+    calls.pull(BIRCH_NODE, gets="two")
+    calls.pull(ALDER_NODE)
+    assert calls.state.deleted == ["one"]
+    calls.pull(ALDER_NODE)
+    assert calls.state.deleted == ["one"]
+
+
+def test_a_supernode_that_answered_has_lost_nothing_unless_the_reply_was_rejected(calls: Calls) -> None:
+    calls.pull(ALDER_NODE, gets="one")
+    calls.push(ALDER_NODE)
+    calls.pull(ALDER_NODE, gets="two")
+    assert calls.state.deleted == []
+    calls.push(ALDER_NODE, taken=False)
+    calls.pull(ALDER_NODE)
+    assert calls.state.deleted == ["two"]
+
+
+def test_no_message_is_pending_after_a_start(calls: Calls) -> None:
+    discard_messages(calls.state)  # type: ignore[arg-type]
+    assert calls.state.cleaned == [1, 2]

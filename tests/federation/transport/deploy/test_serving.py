@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from feal.federation.transport.deploy.scaffold import write_consortium_files
+from feal.federation.transport.deploy.config import write_consortium_files
 from tests.command import Command
 from tests.federation.transport.consortium import FEAL, Process, free_port, until
 from tests.prepared import write_prepared

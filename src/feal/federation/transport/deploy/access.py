@@ -1,4 +1,4 @@
-"""Control access to the coordinator's SuperLink: keys, request sizes and timeouts."""
+"""Guard the coordinator's SuperLink and deliver its messages: keys, sizes, timeouts, long polling, redelivery."""
 
 from __future__ import annotations
 
@@ -10,16 +10,26 @@ import logging
 import ssl
 from base64 import b64decode
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, TIMESTAMP_HEADER
+from flwr.common.event_log_plugin import EventLogWriterPlugin
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesResponse
+from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.auth.typing import AccountInfo
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.event_log.typing import Actor, Event, LogEntry
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from flwr.superlink.auth_plugin.noop_auth_plugin import NoOpControlAuthnPlugin
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    from flwr.server.superlink.linkstate import LinkState
 
 FLEET_PREFIX = "/v1/fleet/"
 """The paths that sites use; all others are for runs on this machine."""
@@ -30,8 +40,14 @@ MAX_HEADER_BYTES = 64 * 1024
 READ_TIMEOUT_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 10_000
 """The connection of a site that sends more slowly is closed."""
+LONG_POLL_SECONDS = 10.0
+"""Well below the 30 s after which a SuperNode gives up."""
+PULL_PATH = "/v1/fleet/pull-messages"
+PUSH_PATH = "/v1/runtime/push-messages"
+PULL_REPLIES_PATH = "/v1/runtime/pull-messages"
 
 logger = logging.getLogger("uvicorn.error")
+_NO_ENTRY = LogEntry(timestamp="", actor=Actor("", "", ""), event=Event("", None, None), status="")
 
 
 class RunKeyAuthenticator(NoOpControlAuthnPlugin):
@@ -163,3 +179,132 @@ class LoggedHandshake(ssl.SSLObject):
         except ssl.SSLError as error:
             logger.warning("A connection was refused: %s", error.reason or error)
             raise
+
+
+class LongPolling:
+    """Hold a SuperNode's request for messages open until there is a message for it.
+
+    Flower's SuperNodes poll every three seconds. Here the SuperLink answers as soon as it has a message. A run
+    sends the parts after the message itself: it is complete once the run sends the next message or asks for
+    replies.
+    """
+
+    def __init__(self, app: ASGIApp, *, seconds: float = LONG_POLL_SECONDS) -> None:
+        self._app = app
+        self._seconds = seconds
+        self._sent: set[int] = set()
+        self._complete: set[int] = set()
+        self._waiting: dict[int, asyncio.Event] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"] if scope["type"] == "http" else ""
+        if path in (PUSH_PATH, PULL_REPLIES_PATH):
+            self._release()
+        if path not in (PULL_PATH, PUSH_PATH):
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await Request(scope, receive).body()
+        except ClientDisconnect:
+            return
+        if path == PULL_PATH and not await self._hold(_read_node(body), receive):
+            await Response(status_code=503)(scope, receive, send)
+            return
+        await self._app(scope, _replay(body, receive), send)
+        if path == PUSH_PATH:
+            self._sent |= _read_recipients(body)
+
+    def _release(self) -> None:
+        self._complete |= self._sent
+        for node in self._sent & self._waiting.keys():
+            self._waiting[node].set()
+        self._sent.clear()
+
+    async def _hold(self, node: int | None, receive: Receive) -> bool:
+        """Wait for a message and return whether the caller is still connected."""
+        if node is None or node in self._complete:
+            self._complete -= {node}
+            return True
+        if node in self._waiting:
+            self._waiting[node].set()  # a SuperNode sends one request at a time: it has abandoned the earlier one
+        arrived = self._waiting[node] = asyncio.Event()
+        message, disconnect = asyncio.ensure_future(arrived.wait()), asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait({message, disconnect}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            return self._waiting.get(node) is arrived and not disconnect.done()
+        finally:
+            message.cancel()
+            disconnect.cancel()
+            if self._waiting.get(node) is arrived:
+                del self._waiting[node]
+                self._complete -= {node}
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that yields the body that was already read, then further events."""
+    replayed = False
+
+    async def replay() -> Message:
+        nonlocal replayed
+        if replayed:
+            return await receive()
+        replayed = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _read_node(body: bytes) -> int | None:
+    try:
+        return int(PullMessagesRequest.FromString(body).node.node_id)
+    except DecodeError:
+        return None  # Flower reports what is wrong with it
+
+
+def _read_recipients(body: bytes) -> set[int]:
+    try:
+        messages = PushAppMessagesRequest.FromString(body).messages_list
+    except DecodeError:
+        return set()
+    return {int(message.metadata.dst_node_id) for message in messages}
+
+
+class RedeliveryPlugin(EventLogWriterPlugin):
+    """Delete a lost message from the SuperLink, so that the run sends it again.
+
+    Flower marks a message as delivered when a SuperNode requests it, and waits forever if it is lost afterwards. A
+    SuperNode handles one message at a time and requests another when it has none: one that requests a message
+    before it answered has lost the previous one. Flower reports every authenticated call to its event log.
+    """
+
+    def __init__(self) -> None:
+        self._delivered: dict[int, str] = {}
+
+    def compose_log_before_event(
+        self, request: Any, context: Any, account_info: object, method_name: str
+    ) -> LogEntry:
+        if isinstance(request, PullMessagesRequest):
+            lost = self._delivered.pop(request.node.node_id, None)
+            if lost is not None:
+                state: LinkState = context.app.state.linkstate_factory.state()
+                state.delete_messages({lost})
+        return _NO_ENTRY
+
+    def compose_log_after_event(
+        self, request: Any, context: Any, account_info: object, method_name: str, response: Any
+    ) -> LogEntry:
+        if isinstance(response, PullMessagesResponse) and response.messages_list:
+            self._delivered[request.node.node_id] = response.messages_list[0].metadata.message_id
+        # Flower requests no parts of a reply that it rejected.
+        if isinstance(response, PushMessagesResponse) and response.objects_to_push:
+            self._delivered.pop(request.node.node_id, None)
+        return _NO_ENTRY
+
+    def write_log(self, log_entry: LogEntry) -> None:
+        """Write nothing: only the calls themselves matter."""
+
+
+def discard_messages(state: LinkState) -> None:
+    """Delete every message that was pending when the SuperLink ended: it is unknown which of them arrived."""
+    for run in state.get_run_info():
+        state.cleanup_run(run.run_id)

@@ -1,24 +1,35 @@
-"""Settings of the machines of a consortium: `coordinator.yaml` at the coordinator, `site.yaml` at each site."""
+"""The folders of a consortium: their settings, the addresses in them, and how `feal deploy init` writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError
 
 from feal.data.manifest import is_name
 from feal.errors import FealError
-from feal.federation.transport.deploy.addresses import PORT, format_address, parse_address
-from feal.federation.transport.deploy.secrets import make_private_directory, read_secret, write_secret
-from feal.fileio import lock_holder, read_json, wrap_os_error
+from feal.federation.transport.base import set_environment
+from feal.federation.transport.deploy.credentials import make_private_directory, read_secret, write_secret
+from feal.fileio import atomic_directory, lock_holder, read_json, wrap_os_error
 from feal.settings import Section
 
 COORDINATOR_FILE = "coordinator.yaml"
 SITE_FILE = "site.yaml"
+PORT = 9092
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_ALL_INTERFACES = {4: "0.0.0.0", 6: "::"}
+_NO_PROXY = "no_proxy"
+# A host is written into certificates and scripts: no characters that have a meaning there.
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 class CoordinatorSettings(Section):
@@ -51,7 +62,7 @@ class SiteSettings(Section):
     )
 
 
-AnySettings = TypeVar("AnySettings", CoordinatorSettings, SiteSettings)
+_Settings = TypeVar("_Settings", CoordinatorSettings, SiteSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +79,11 @@ class CoordinatorConfig:
     @property
     def authority(self) -> Path:
         return self.folder / self.settings.authority
+
+    @property
+    def local_host(self) -> str:
+        """The host by which this machine reaches its own server."""
+        return "127.0.0.1" if self.settings.host in _ALL_INTERFACES.values() else self.settings.host
 
     @property
     def endpoint_file(self) -> Path:
@@ -110,8 +126,7 @@ class CoordinatorConfig:
             raise self._make_not_running_error() from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """HOST:PORT of a SuperLink on this machine, and whether it uses plain text."""
 
     address: str
@@ -162,7 +177,7 @@ def read_site_config(folder: Path, changes: Mapping[str, object] | None = None) 
     return SiteConfig(folder=folder.absolute(), settings=settings)
 
 
-def _read(path: Path, kind: type[AnySettings], changes: Mapping[str, object]) -> AnySettings:
+def _read(path: Path, kind: type[_Settings], changes: Mapping[str, object]) -> _Settings:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -188,3 +203,148 @@ def _read(path: Path, kind: type[AnySettings], changes: Mapping[str, object]) ->
 def _check_name(name: str, path: Path) -> None:
     if not is_name(name):
         raise FealError(f"{path}: {name!r} is not a valid site name: use only letters, digits, - and _.")
+
+
+def write_consortium_files(folder: Path, *, address: str, sites: Sequence[str]) -> None:
+    """Write the folders of a consortium.
+
+    Args:
+        folder: a new or empty folder.
+        address: HOST:PORT of the coordinator; unless it is a loopback address, it listens on all interfaces.
+        sites: names of the sites.
+
+    Raises:
+        FealError: an invalid address or name, or a folder that is not empty.
+    """
+    host, port = parse_address(address)
+    for name in sites:
+        if not is_name(name) or list(sites).count(name) > 1:
+            raise FealError(
+                f"{name!r} is not a valid site name or is given twice: use only letters, digits, - and _."
+            )
+    names = [f"IP:{host}" if is_ip_address(host) else f"DNS:{host}", "DNS:localhost", "IP:127.0.0.1"]
+    address = format_address(host, port)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FealError(f"{folder} is not empty: name a new folder.")
+    if folder.absolute() == Path.cwd():
+        # The finished folder replaces the old one, in which a shell would stay.
+        raise FealError("Cannot create the consortium in the current directory: name a new folder.")
+    with atomic_directory(folder) as new:
+        coordinator = new / "coordinator"
+        keys = {name: f"keys/{name}.pub" for name in sorted(sites)}
+        (coordinator / "keys").mkdir(parents=True)
+        settings = CoordinatorSettings(host=choose_listen_host(host), port=port, sites=keys)
+        _write_settings(coordinator / COORDINATOR_FILE, settings)
+        _write_template(coordinator / "make-certificates.sh", names=",".join(dict.fromkeys(names)))
+        _write_template(coordinator / "start.sh", template="start-coordinator.sh")
+        for name in sorted(sites):
+            site = new / "sites" / name
+            site.mkdir(parents=True)
+            _write_settings(site / SITE_FILE, SiteSettings(name=name, coordinator=address))
+            _write_template(site / "make-key.sh", name=name)
+            _write_template(site / "start.sh", template="start-site.sh")
+        _write_template(new / "CHECKLIST.md", address=address, port=port, sites=", ".join(sorted(sites)))
+
+
+def _write_template(path: Path, *, template: str = "", **content: object) -> None:
+    """Write a file from the template of that name, by default of its own."""
+    from jinja2 import StrictUndefined, Template
+
+    text = (Path(__file__).parent / "templates" / (template or path.name)).read_text(encoding="utf-8")
+    path.write_text(Template(text, undefined=StrictUndefined, keep_trailing_newline=True).render(content))
+
+
+def _write_settings(path: Path, settings: Section) -> None:
+    """Write settings with their descriptions as comments."""
+    lines = []
+    for name, field in type(settings).model_fields.items():
+        entry = yaml.safe_dump({name: getattr(settings, name)}, sort_keys=False).rstrip()
+        lines += [f"# {field.description}", entry if getattr(settings, name) is not None else f"# {name}:"]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split HOST:PORT into its parts.
+
+    >>> parse_address("hub.example.org:9092"), parse_address("[::1]:80")
+    (('hub.example.org', 9092), ('::1', 80))
+    """
+    host, _, port = address.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (is_ip_address(host) or _HOST.fullmatch(host)) or not _is_port(port):
+        raise FealError(f"{address!r} is not an address: write HOST:PORT, for example hub.example.org:{PORT}.")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """Return HOST:PORT, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine's loopback; the only accepted name is localhost, if it resolves so.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "hub.example.org")]
+    [True, True, True, False, False]
+    """
+    if is_ip_address(host):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" and all(ipaddress.ip_address(found).is_loopback for found in _resolve(host))
+
+
+def is_ip_address(host: str) -> bool:
+    """Return whether a host is an IP address, not a name."""
+    try:
+        return not getattr(ipaddress.ip_address(host), "scope_id", None)
+    except ValueError:
+        return False
+
+
+def choose_listen_host(host: str) -> str:
+    """Return where to listen to be reached as `host`: the loopback address or all interfaces.
+
+    >>> [choose_listen_host(host) for host in ("localhost", "::1", "10.1.2.3", "2001:db8::1", "hub.example.org")]
+    ['127.0.0.1', '::1', '0.0.0.0', '::', '0.0.0.0']
+    """
+    version = ipaddress.ip_address(host).version if is_ip_address(host) else 4
+    if is_loopback(host):
+        return host if is_ip_address(host) else "127.0.0.1"
+    return _ALL_INTERFACES[version]
+
+
+def check_loopback(host: str) -> None:
+    """Raise a `FealError` for plain text with another machine."""
+    if not is_loopback(host):
+        raise FealError(
+            f"--insecure is for trials on one machine, and {host} is not its loopback address: "
+            "omit --insecure and use the certificates."
+        )
+
+
+def extend_no_proxy(*hosts: str) -> dict[str, str]:
+    """Return the environment variable that exempts these hosts from the proxy, in addition to its current value.
+
+    >>> import os
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, {"NO_PROXY": "hub.example.org"}, clear=True):
+    ...     extend_no_proxy("127.0.0.1")
+    {'no_proxy': 'hub.example.org,127.0.0.1'}
+    """
+    current = os.environ.get(_NO_PROXY) or os.environ.get(_NO_PROXY.upper(), "")
+    return {_NO_PROXY: ",".join(dict.fromkeys([*filter(None, current.split(",")), *hosts]))}
+
+
+def bypass_proxy(*hosts: str) -> AbstractContextManager[None]:
+    """Exempt these hosts from the proxy for clients created in this block, which then read the environment."""
+    return set_environment(extend_no_proxy(*hosts))
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 0 < int(text) < 65536
+
+
+def _resolve(name: str) -> list[str]:
+    try:
+        return [str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+    except OSError:
+        return []

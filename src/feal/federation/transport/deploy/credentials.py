@@ -1,24 +1,96 @@
-"""Check keys and certificates on disk before anything depends on them."""
+"""Create and check secrets, keys and certificates on disk before anything depends on them."""
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 import ssl
+import stat
 from contextlib import suppress
 from pathlib import Path
-
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
+from typing import TYPE_CHECKING
 
 from feal.errors import FealError
-from feal.federation.transport.deploy.addresses import find_local_host
-from feal.federation.transport.deploy.config import CoordinatorConfig, SiteConfig
-from feal.federation.transport.deploy.secrets import check_private, require_file
+from feal.fileio import rename_durably, wrap_os_error, write_error
+
+if TYPE_CHECKING:
+    from feal.federation.transport.deploy.config import CoordinatorConfig, SiteConfig
+
+_SECRET_BYTES = 32
+_SECRET = re.compile(rf"[0-9a-f]{{{2 * _SECRET_BYTES}}}")
+
+
+def make_private_directory(path: Path) -> None:
+    """Create a directory that no other user can read; an existing one keeps its permissions."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def write_secret(path: Path) -> str:
+    """Write a new secret atomically to a file that no other user can read, and return it."""
+    secret = secrets.token_hex(_SECRET_BYTES)
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        temporary.unlink(missing_ok=True)  # an old file may be readable by others
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
+        rename_durably(temporary, path)
+    except OSError as error:
+        raise write_error(path, error) from error
+    return secret
+
+
+def read_secret(path: Path) -> str:
+    """Read a secret.
+
+    Raises:
+        FealError: others can read it, or it is empty or truncated and therefore easy to guess.
+    """
+    check_private(path, "a secret")
+    try:
+        secret = path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError as error:
+        raise wrap_os_error(error) from error
+    if not _SECRET.fullmatch(secret):
+        raise FealError(f"{path} is empty or damaged: remove it and restart the coordinator to create another.")
+    return secret
+
+
+def require_file(path: Path, what: str) -> Path:
+    """Return the path if the file exists; raise a `FealError` otherwise."""
+    if not path.is_file():
+        raise FealError(
+            f"{path} is missing ({what}): see the checklist of `feal deploy init` for how to create it."
+        )
+    return path
+
+
+def check_private(path: Path, what: str) -> None:
+    """Raise a `FealError` for a secret file that others can read.
+
+    A file owned by root may be readable by its group: services usually receive their keys that way.
+    """
+    status = require_file(path, what).stat()
+    others = stat.S_IRWXO | (0 if status.st_uid == 0 else stat.S_IRWXG)
+    if status.st_mode & others:
+        raise FealError(
+            f"{path} ({what}) is readable by other users of this machine: run `chmod 600` on it, "
+            "and create another if somebody may have read it."
+        )
 
 
 def read_public_key(path: Path) -> bytes:
     """Read a site's public key (NIST curve, OpenSSH format) for Flower; raise a `FealError` if it is invalid."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
+
     with suppress(ValueError, UnsupportedAlgorithm):
         key = load_ssh_public_key(require_file(path, "a site's public key").read_bytes())
         if isinstance(key, ec.EllipticCurvePublicKey) and uses_nist_ec_curve(key):
@@ -34,6 +106,11 @@ def find_site_key(config: SiteConfig) -> Path:
     Raises:
         FealError: it is missing, readable by others, or not a key that Flower can use without a passphrase.
     """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.supercore.primitives.asymmetric import uses_nist_ec_curve
+
     path = config.folder / config.settings.key
     check_private(path, "this site's private key")
     with suppress(ValueError, TypeError, UnsupportedAlgorithm):
@@ -64,7 +141,7 @@ def find_server_files(config: CoordinatorConfig) -> list[str]:
     certificate = require_file(config.folder / settings.certificate, "the server's certificate")
     key = config.folder / settings.key
     check_private(key, "the server's private key")
-    _check_handshake(authority, certificate, key, host=find_local_host(settings.host))
+    _check_handshake(authority, certificate, key, host=config.local_host)
     return [str(authority), str(certificate), str(key)]
 
 

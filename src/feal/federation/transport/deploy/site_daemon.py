@@ -17,17 +17,23 @@ import httpx
 
 from feal.data import open_prepared
 from feal.errors import FealError
-from feal.federation.transport.deploy.addresses import (
+from feal.federation.transport.deploy.config import (
+    LOOPBACK,
+    SiteConfig,
+    SiteSettings,
     check_loopback,
     extend_no_proxy,
-    list_local_hosts,
+    is_loopback,
     parse_address,
 )
-from feal.federation.transport.deploy.config import SiteConfig, SiteSettings
-from feal.federation.transport.deploy.credentials import find_site_authority, find_site_key
-from feal.federation.transport.deploy.message_loop import STEP_SECONDS, MessageLoop
-from feal.federation.transport.deploy.secrets import make_private_directory, write_secret
-from feal.federation.transport.deploy.worker_process import WORKER_COMMAND, WorkerProcess
+from feal.federation.transport.deploy.credentials import (
+    find_site_authority,
+    find_site_key,
+    make_private_directory,
+    write_secret,
+)
+from feal.federation.transport.deploy.supernode import STEP_SECONDS, MessageLoop
+from feal.federation.transport.deploy.worker import WORKER_COMMAND, WorkerProcess
 from feal.fileio import lock_directory
 
 RESTART_SECONDS = 5.0
@@ -232,8 +238,10 @@ class _SuperNode:
                 ],
                 env={
                     **os.environ,
-                    **extend_no_proxy(*list_local_hosts(host)),
+                    **extend_no_proxy(*LOOPBACK, *([host] if is_loopback(host) else [])),
                     "FLWR_HOME": str(self._config.state / "flower"),
+                    "FLWR_TELEMETRY_ENABLED": "0",
+                    "FLWR_DISABLE_UPDATE_CHECK": "1",
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,

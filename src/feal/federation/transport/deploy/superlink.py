@@ -34,14 +34,13 @@ from feal.federation.transport.deploy.access import (
     AccessFilter,
     IdleTimeoutProtocol,
     LoggedHandshake,
+    LongPolling,
+    RedeliveryPlugin,
     RunKeyAuthenticator,
+    discard_messages,
 )
-from feal.federation.transport.deploy.addresses import check_loopback, find_local_host, format_address
-from feal.federation.transport.deploy.config import CoordinatorConfig
-from feal.federation.transport.deploy.credentials import find_server_files, read_public_key
-from feal.federation.transport.deploy.long_poll import LongPolling
-from feal.federation.transport.deploy.redelivery import RedeliveryPlugin, discard_messages
-from feal.federation.transport.deploy.secrets import make_private_directory
+from feal.federation.transport.deploy.config import CoordinatorConfig, check_loopback, format_address
+from feal.federation.transport.deploy.credentials import find_server_files, make_private_directory, read_public_key
 from feal.fileio import lock_directory, write_json
 
 SHUTDOWN_SECONDS = 3
@@ -94,7 +93,7 @@ def serve_coordinator(
             ),
             lambda: ready(format_address(settings.host, settings.port)),
         )
-        address = format_address(find_local_host(settings.host), settings.port)
+        address = format_address(config.local_host, settings.port)
         write_json(config.endpoint_file, {"address": address, "insecure": insecure, "process": os.getpid()})
         try:
             server.run(sockets=[listener])

@@ -25,8 +25,9 @@ from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.start_client_internal import _pull_and_store_message
 
 from feal.federation.transport.base import DeliveryFailure
-from feal.federation.transport.deploy.message_loop import MessageLoop
-from feal.federation.transport.flower_client import (
+from feal.federation.transport.deploy.supernode import MessageLoop
+from feal.federation.transport.flower_link import _build_app
+from feal.federation.transport.flower_messages import (
     MESSAGE_TTL_SECONDS,
     MESSAGE_TYPE,
     PART_BYTES,
@@ -34,7 +35,6 @@ from feal.federation.transport.flower_client import (
     pack_reply,
     unpack_reply,
 )
-from feal.federation.transport.flower_link import _build_app
 from tests.federation.transport.consortium import free_port, until
 
 NODE, SECRET = 7, "a secret"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from feal.errors import FealError
-from feal.federation.transport.deploy.site_status import (
+from feal.federation.transport.flower_deployment import (
     MAX_PROBLEM_CHARACTERS,
     StatusFile,
     read_site_status,
