@@ -83,19 +83,19 @@ def _check(result: Result, fault: str, notes: list[str]) -> None:
     left_out = events(result.folder, "left_out")
     if fault == "unexpected names":
         assert left_out == []
-        assert first["left_out"] == {}
+        assert first.left_out == {}
         assert {tuple(event["names"]) for event in events(result.folder, "unexpected")} == {("mood", "odd")}
         assert any("mood, odd" in note for note in notes)
     else:
-        assert set(first["left_out"]) == {"birch"}
-        assert first["left_out"]["birch"] >= 1
+        assert set(first.left_out) == {"birch"}
+        assert first.left_out["birch"] >= 1
         assert REASONS[fault] in left_out[0]["reason"]
         assert "sample 17" not in json.dumps(left_out)
         assert any(EXPLAINED.get(fault, REASONS[fault]) in note for note in notes), notes
     assert (result.folder / "replies").exists() is False
     gone = fault == "SQLite cut short"
     assert second["labels"] == {"alder": 10, "birch": 5 if gone else 10, "cedar": 10}
-    assert set(second["left_out"]) == ({"birch"} if gone else set())
+    assert set(second.left_out) == ({"birch"} if gone else set())
 
 
 @pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
