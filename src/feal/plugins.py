@@ -20,14 +20,14 @@ from feal.errors import FealError, nearest_spelling, unknown_name_error
 from feal.fileio import absolute_path
 from feal.registry import Parameters, Registry
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _PREFIX = "feal_plugin_"
 
 
 def find_class(
-    name: str, *, registry: Registry[type[T]], base: type[Any] | tuple[type[Any], ...], derive: str
-) -> type[T]:
+    name: str, *, registry: Registry[type[_T]], base: type[Any] | tuple[type[Any], ...], derive: str
+) -> type[_T]:
     """Return the registered class of that name, or a user's own: `module:Class` or `path/to/file.py:Class`.
 
     Args:
@@ -63,13 +63,7 @@ def find_class(
 
 
 def read_params(owner: type[Any], values: Mapping[str, Any], *, section: str, name: str) -> Any:
-    """Return the `Params` of a class with these values.
-
-    Args:
-        owner: the class that declares them.
-        values: by the names that users write.
-        section: where they are set, such as `strategy`.
-        name: what the configuration calls the class.
+    """Return the `Params` of a class with these values, by the names that users write below `section`.
 
     Raises:
         FealError: the class has no such parameter, or a value is of another type or out of range.
@@ -106,14 +100,9 @@ def invalid_value_error(
     prefix: str = "",
     source: str = "",
 ) -> FealError:
-    """Return the error for the first key that pydantic refused; one of several types lists what each would take.
+    """Return the error for the first key that pydantic refused; a key of several types lists what each takes.
 
-    Args:
-        error: what pydantic raised.
-        values: by key, as the user gave them.
-        descriptions: of the keys.
-        prefix: before the key in the message.
-        source: after the value in the message.
+    The message has the key after `prefix`, the value that the user gave before `source`, and the description.
     """
     details = [(_find_key(entry["loc"], descriptions), entry) for entry in error.errors()]
     key, first = details[0]

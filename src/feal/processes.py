@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 
 from feal.errors import FealError
 
-T = TypeVar("T")
-R = TypeVar("R")
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 TASKS_PER_WORKER = 10
 """A worker is replaced after this many tasks, which returns the memory it has accumulated."""
@@ -57,14 +57,14 @@ def exit_with_parent(parent: int, leave: Callable[[], object] = lambda: os._exit
 
 
 def run_tasks(
-    tasks: Iterable[T],
-    perform: Callable[[T], R],
+    tasks: Iterable[_T],
+    perform: Callable[[_T], _R],
     *,
     processes: int,
     initialize: Callable[[], object] | None = None,
-    on_tick: Callable[[Sequence[T]], None] = lambda _: None,
+    on_tick: Callable[[Sequence[_T]], None] = lambda _: None,
     tick: float = 1.0,
-) -> Generator[tuple[T, R | Exception], None, None]:
+) -> Generator[tuple[_T, _R | Exception], None, None]:
     """Yield each task as it ends, with the result of `perform` or the exception that it raised.
 
     A worker that dies loses only its own task, whose result is a `WorkerDiedError`. No worker is left behind when
@@ -79,7 +79,7 @@ def run_tasks(
         tick: seconds.
     """
     waiting = deque(tasks)
-    workers: list[_Worker[T, R]] = []
+    workers: list[_Worker[_T, _R]] = []
     try:
         while waiting or workers:
             for worker in [worker for worker in workers if worker.is_idle and (worker.is_worn or not waiting)]:
@@ -104,17 +104,17 @@ def run_tasks(
                 worker.stop()
 
 
-class _Worker(Generic[T, R]):
+class _Worker(Generic[_T, _R]):
     """The parent's end of one worker process."""
 
-    def __init__(self, perform: Callable[[T], R], initialize: Callable[[], object] | None) -> None:
+    def __init__(self, perform: Callable[[_T], _R], initialize: Callable[[], object] | None) -> None:
         context = get_context("spawn")
         self.pipe, far_end = context.Pipe()
         self._process = context.Process(target=_serve, args=(far_end, os.getpid(), initialize))
         self._process.start()
         far_end.close()
         self._sent = 0
-        self.tasks: list[T] = []
+        self.tasks: list[_T] = []
         self._send(perform)
 
     @property
@@ -125,7 +125,7 @@ class _Worker(Generic[T, R]):
     def is_worn(self) -> bool:
         return self._sent >= TASKS_PER_WORKER
 
-    def send(self, task: T) -> None:
+    def send(self, task: _T) -> None:
         self.tasks = [task]
         self._sent += 1
         self._send(task)
@@ -134,7 +134,7 @@ class _Worker(Generic[T, R]):
         with suppress(OSError):  # a worker that has just died is noticed when its result is received
             self.pipe.send(value)
 
-    def receive(self) -> tuple[T, R | Exception]:
+    def receive(self) -> tuple[_T, _R | Exception]:
         (task,), self.tasks = self.tasks, []
         try:
             return task, self.pipe.recv()

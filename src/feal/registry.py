@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from feal.errors import unknown_name_error
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Parameters(BaseModel):
@@ -39,7 +39,7 @@ class Configurable:
         self.params = self.Params(**values) if params is None else params  # type: ignore[assignment]
 
 
-class Registry(Generic[T]):
+class Registry(Generic[_T]):
     """Names of one kind and what stands behind them.
 
     >>> shapes: Registry[type] = Registry("shape")
@@ -51,13 +51,13 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._entries: dict[str, T] = {}
+        self._entries: dict[str, _T] = {}
         self._summaries: dict[str, str] = {}
 
-    def register(self, name: str, *, summary: str) -> Callable[[T], T]:
+    def register(self, name: str, *, summary: str) -> Callable[[_T], _T]:
         """Decorate the entry to be known under `name`; `summary` is its line in `feal list`."""
 
-        def add(entry: T) -> T:
+        def add(entry: _T) -> _T:
             if name in self._entries and not _same_source(self._entries[name], entry):
                 raise ValueError(f"two {self.kind} entries are called {name!r}")
             self._entries[name] = entry
@@ -66,7 +66,7 @@ class Registry(Generic[T]):
 
         return add
 
-    def get(self, name: str) -> T:
+    def get(self, name: str) -> _T:
         """Return the entry of that name; an unknown one is a `FealError` with the nearest spelling."""
         if name not in self._entries:
             raise unknown_name_error(self.kind, name, self._entries)

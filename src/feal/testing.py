@@ -24,11 +24,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from feal.config import load
 from feal.data import PreparedWriter
 from feal.errors import FealError
 from feal.evidential import build_loss
-from feal.experiment import start
+from feal.experiment.run import run
 from feal.models import Network, build_model
 from feal.selection import (
     STRATEGIES,
@@ -43,11 +42,13 @@ from feal.selection import (
 from feal.settings import Component, Task
 
 SAMPLES, SIDE, CLASSES = 20, 32, 3
+Pictures = dict[str, torch.Tensor]
+"""By sample id."""
 MODEL: dict[Task, str] = {"classification": "tiny-cnn", "segmentation": "unet"}
 
 
 @lru_cache(maxsize=32)
-def build_network(task: Task, *, seed: int) -> Network:
+def make_network(task: Task, *, seed: int) -> Network:
     """Build a small network, shared by all callers, whose logits are large enough to differ between images."""
     torch.manual_seed(seed)
     model = build_model(MODEL[task], task=task, classes=CLASSES, channels=3, height=SIDE, width=SIDE)
@@ -123,16 +124,14 @@ class StrategyContract:
         return task
 
     @pytest.fixture(scope="class")
-    def images(self) -> dict[str, torch.Tensor]:
+    def images(self) -> Pictures:
         """Random images with a few exact duplicates, by sample id."""
         pictures = torch.rand(self.samples, 3, 32, 32, generator=torch.Generator().manual_seed(1))
         pictures[3] = pictures[5] = pictures[4]
         return {f"sample-{index:03}": picture for index, picture in enumerate(pictures)}
 
     @pytest.fixture(scope="class")
-    def pool(
-        self, images: dict[str, torch.Tensor], task: Task, tmp_path_factory: pytest.TempPathFactory
-    ) -> Columns:
+    def pool(self, images: Pictures, task: Task, tmp_path_factory: pytest.TempPathFactory) -> Columns:
         """Return what the strategy observes of all images."""
         return self.columns(images, task, tmp_path_factory.mktemp("pool"))
 
@@ -153,11 +152,11 @@ class StrategyContract:
     def networks(self, task: Task) -> dict[Role, Network]:
         """Return a network for every role."""
         roles = sorted(self.build().required_roles())
-        return {role: copy.deepcopy(build_network(task, seed=seed)) for seed, role in enumerate(roles)}
+        return {role: copy.deepcopy(make_network(task, seed=seed)) for seed, role in enumerate(roles)}
 
     def columns(
         self,
-        images: dict[str, torch.Tensor],
+        images: Pictures,
         task: Task,
         scratch: Path,
         *,
@@ -168,11 +167,11 @@ class StrategyContract:
     ) -> Columns:
         """Return what the strategy observes of the images."""
         with observe_samples(
-            list(images) if ids is None else ids,
+            ids or list(images),
             read=lambda batch: torch.stack([images[sample] for sample in batch]),
             observers=[self.build().observe],
-            networks=self.networks(task) if networks is None else networks,
-            context=self.context(task) if context is None else context,
+            networks=networks or self.networks(task),
+            context=context or self.context(task),
             batch_size=batch_size,
             scratch=scratch,
             device=torch.device("cpu"),
@@ -193,11 +192,8 @@ class StrategyContract:
         generator = torch.Generator().manual_seed(seed)
         known = {name: value[::3] / 2 for name, value in pool.values.items()}
         others = Columns([f"labelled {sample}" for sample in pool.ids[::3]], known)
-        beside = others if labelled is None else labelled
-        context = self.context(task) if context is None else context
-        selection = self.build().choose(
-            pool, beside if self.strategy.needs_labelled else None, context, budget, generator
-        )
+        beside = (others if labelled is None else labelled) if self.strategy.needs_labelled else None
+        selection = self.build().choose(pool, beside, context or self.context(task), budget, generator)
         validate_selection(selection, pool, budget, strategy=self.strategy.__name__)
         return selection
 
@@ -206,7 +202,7 @@ class StrategyContract:
         assert len(self.choose(pool, task, budget).ids) == min(budget, len(pool))
 
     @pytest.mark.parametrize("samples", [0, 1])
-    def test_small_pools(self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path, samples: int) -> None:
+    def test_small_pools(self, images: Pictures, task: Task, tmp_path: Path, samples: int) -> None:
         few = dict(list(images.items())[:samples])
         assert self.choose(self.columns(few, task, tmp_path), task, 5).ids == list(few)
 
@@ -214,7 +210,7 @@ class StrategyContract:
         assert len(self.choose(pool, task, 6, labelled=Columns([], {})).ids) == 6
 
     def test_input_order_does_not_matter(
-        self, pool: Columns, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+        self, pool: Columns, images: Pictures, task: Task, tmp_path: Path
     ) -> None:
         shuffled = self.columns(images, task, tmp_path, ids=list(images)[::-1])
         assert self.choose(shuffled, task, 6).ids == self.choose(pool, task, 6).ids
@@ -229,7 +225,7 @@ class StrategyContract:
             assert self.choose(permuted, task, 6).ids == self.choose(pool, task, 6).ids
 
     def test_another_batch_size_gives_the_same_columns(
-        self, pool: Columns, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+        self, pool: Columns, images: Pictures, task: Task, tmp_path: Path
     ) -> None:
         other = self.columns(images, task, tmp_path, batch_size=5)
         assert pool.values.keys() == other.values.keys()
@@ -247,7 +243,7 @@ class StrategyContract:
         assert all(torch.equal(pool[name], value) for name, value in before.items())
 
     def test_zero_evidence_and_zero_features_still_give_a_selection(
-        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
+        self, images: Pictures, task: Task, tmp_path: Path
     ) -> None:
         networks = self.networks(task)
         for model in networks.values():
@@ -263,16 +259,14 @@ class StrategyContract:
 
     @pytest.mark.parametrize("counts", [(0, 0, 0), (9, 0, 0), (0, 3, 1), (10**9, 1, 1)])
     def test_classes_without_labels(
-        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path, counts: tuple[int, ...]
+        self, images: Pictures, task: Task, tmp_path: Path, counts: tuple[int, ...]
     ) -> None:
         labelled = torch.tensor(counts, dtype=torch.float64)
         context = self.context(task, site_counts=labelled, total_counts=labelled)
         pool = self.columns(images, task, tmp_path, context=context)
         assert len(self.choose(pool, task, 6, context=context).ids) == 6
 
-    def test_models_that_know_one_class_only(
-        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
-    ) -> None:
+    def test_models_that_know_one_class_only(self, images: Pictures, task: Task, tmp_path: Path) -> None:
         networks = self.networks(task)
         for model in networks.values():
             assert model.head.bias is not None
@@ -280,16 +274,14 @@ class StrategyContract:
         pool = self.columns(images, task, tmp_path, networks=networks)
         assert len(self.choose(pool, task, 6).ids) == 6
 
-    def test_a_sample_that_is_not_finite_is_named(
-        self, images: dict[str, torch.Tensor], task: Task, tmp_path: Path
-    ) -> None:
+    def test_a_sample_that_is_not_finite_is_named(self, images: Pictures, task: Task, tmp_path: Path) -> None:
         spoiled = {**images, "sample-007": torch.full((3, 32, 32), torch.nan)}
         with pytest.raises(FealError, match="sample-007"):
             self.columns(spoiled, task, tmp_path)
 
     def selections(self, data: Path, task: Task, out: Path) -> dict[str, str]:
         """Return what a run asks for in its first two rounds: the text of each site's files, by their names."""
-        changes = {
+        changes: dict[str, Any] = {
             "dataset": str(data),
             "model": MODEL[task],
             "strategy": {"name": name_of(self.strategy), **self.params},
@@ -297,7 +289,7 @@ class StrategyContract:
             "communication_rounds": 1,
             "budget": 4,
         }
-        start(load("demo", changes), out=out)
+        run("demo", out=out, **changes)
         files = sorted(out.glob("sites/*/selections/*.csv"))
         return {str(path.relative_to(out)): path.read_text() for path in files}
 

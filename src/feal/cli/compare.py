@@ -102,21 +102,21 @@ def _describe_runs(runs: RunCollection) -> str:
 def _print_comparison(title: str, grids: Sequence[Grid], sentences: Sequence[str], remarks: Sequence[str]) -> None:
     console = Console()
     console = console if console.is_terminal else Console(width=LINE_WIDTH)
-    print_plain(console, title)
+    print_plain(title)
     for grid in grids:
         console.print()
         _print_grid(console, grid)
     if any(entry.rank for row in grids[0].rows for entry in row):
-        print_plain(console, "\n¹ best and ² second best of a round, full excepted")
+        print_plain("\n¹ best and ² second best of a round, full excepted")
     if sentences:
-        print_plain(console, "\n" + "\n".join(sentences))
+        print_plain("\n" + "\n".join(sentences))
     if remarks:
-        print_plain(console, "\n" + "\n".join(f"Note: {remark}" for remark in remarks), style="yellow")
+        print_plain("\n" + "\n".join(f"Note: {remark}" for remark in remarks), style="yellow")
 
 
 def _print_grid(console: Console, grid: Grid) -> None:
     """Print a table below its title, in parts if the terminal is too narrow."""
-    print_plain(console, grid.title)
+    print_plain(grid.title)
     for number, part in enumerate(_split_grid(grid, console.width)):
         console.print(*([""] if number else []), _make_table(part), sep="\n")
 

@@ -27,9 +27,9 @@ LINE_SECONDS = 30.0
 """Seconds between lines of progress where the output is not a terminal."""
 
 
-def print_plain(console: Console, text: str, *, style: str | None = None) -> None:
+def print_plain(text: str, *, style: str | None = None, console: Console | None = None) -> None:
     """Print text without markup, highlighting or wrapping, so that paths can be copied."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    (console or Console()).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def command_line(*words: object) -> str:
@@ -57,27 +57,20 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def print_validation(console: Console, validation: float | None) -> None:
+def print_validation(validation: float | None, *, console: Console | None = None) -> None:
     """Print which samples the metrics are of, unless they are of the test split as usual."""
     if validation is not None:
         print_plain(
-            console,
             f"Evaluated on a validation split ({validation:.0%} of the training data); "
             "the test split is not used.\n",
+            console=console,
         )
 
 
 def make_table(
     headings: Iterable[str], rows: Iterable[Iterable[object]], *, words: int = 1, title: str | None = None
 ) -> Table:
-    """Make a table without lines, in which nothing is cut off; the first columns are words, the others numbers.
-
-    Args:
-        headings: of the columns.
-        rows: cells that are not `Text` are shown as `str` gives them.
-        words: how many columns are words.
-        title: above the table.
-    """
+    """Make a table without lines, in which nothing is cut off; all but the first `words` columns are numbers."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < words else "right", overflow="fold")
@@ -192,7 +185,7 @@ class ProgressBar:
 
     def print(self, text: str, *, style: str | None = None) -> None:
         """Print plain text above the bar."""
-        print_plain(self.console, text, style=style)
+        print_plain(text, style=style, console=self.console)
 
     def update(self, activity: str, done: float, total: int, *, note: str = "") -> None:
         """Show how much of an activity is done; the note stands beside the bar on a terminal."""

@@ -88,20 +88,19 @@ def prepare(
     else:
         dataset = _find_source(name)
     to = to or data_roots()[0] / name_set_folder(dataset.name, size=size, usual=dataset.size)
-    console = Console()
     interrupted = "Interrupted; the images decoded so far are kept: repeat the command to continue."
-    with _print_findings(), ProgressBar(console, interrupted=interrupted) as bar:
+    with _print_findings(), ProgressBar(Console(), interrupted=interrupted) as bar:
         result = prepare_dataset(
             dataset, source, to, size=size, processes=processes, skip_bad=skip_bad, progress=bar.update
         )
     data = open_prepared(to)
     shape = f"{data.width} x {data.height} pixels, {data.channels} channels"
-    print_plain(console, f"{data.name}: {data.task}, {shape}\n", style="bold")
-    console.print(_counts_table(data))
-    _print_source(console, result.source)
+    print_plain(f"{data.name}: {data.task}, {shape}\n", style="bold")
+    Console().print(_counts_table(data))
+    _print_source(result.source)
     done = "is prepared" if result.fresh else "was already prepared from the same files: nothing was done"
-    print_plain(console, f"\n{to} {done}")
-    print_plain(console, f"  show it:  {command_line('data', 'show', to)}")
+    print_plain(f"\n{to} {done}")
+    print_plain(f"  show it:  {command_line('data', 'show', to)}")
 
 
 @data_app.command(
@@ -121,9 +120,8 @@ def check(
     data = open_prepared(_locate(dataset, overrides or []))
     with _print_findings():
         _raise_if_altered(data, find_problems(data))
-    console = Console()
-    console.print(_counts_table(data))
-    print_plain(console, f"{data.root} is intact: {len(data.sites)} sites, every file as it was prepared.")
+    Console().print(_counts_table(data))
+    print_plain(f"{data.root} is intact: {len(data.sites)} sites, every file as it was prepared.")
 
 
 @data_app.command(
@@ -151,11 +149,10 @@ def show_dataset(
     sheets = {name: out / f"{name}.png" for name in data.sites}
     for name, sheet in sheets.items():
         write_contact_sheet(data.site(name), sheet)
-    console = Console()
-    print_plain(console, f"{data.name}: {data.task}, {', '.join(data.classes)}")
-    console.print(_counts_table(data))
+    print_plain(f"{data.name}: {data.task}, {', '.join(data.classes)}")
+    Console().print(_counts_table(data))
     for sheet in sheets.values():
-        print_plain(console, str(sheet))
+        print_plain(str(sheet))
 
 
 def _find_source(name: str) -> DatasetSource:
@@ -206,32 +203,32 @@ def _print_findings() -> Iterator[None]:
         raise
 
 
-def _print_source(console: Console, source: Mapping[str, Any]) -> None:
+def _print_source(source: Mapping[str, Any]) -> None:
     """Print what a user should know about the source: missing sites, duplicates, left-out files, leaks."""
     from feal.data.prepare.base import Finding
 
     for site in source["absent"]:
-        print_plain(console, f"Warning: the site {site} is not in this folder.", style="yellow")
+        print_plain(f"Warning: the site {site} is not in this folder.", style="yellow")
     for sentence in source["remarks"]:
-        print_plain(console, f"Note: {sentence}", style="yellow")
+        print_plain(f"Note: {sentence}", style="yellow")
     for site, count in source["repeats"].items():
         text = f"Note: {count} images of site {site} are exact copies of others of that site."
-        print_plain(console, text, style="yellow")
+        print_plain(text, style="yellow")
     if source["left_out"]:
         text = f"\nLeft out, {len(source['left_out'])} findings (also in the manifest):"
-        print_plain(console, text, style="yellow")
-        console.print(_findings_table([Finding(**finding) for finding in source["left_out"]]))
+        print_plain(text, style="yellow")
+        Console().print(_findings_table([Finding(**finding) for finding in source["left_out"]]))
     if source["leaks_found"]:
         count = source["leaks_found"]
         text = f"\nLeaks, {count} groups of near-duplicate images across train and test or sites:"
-        print_plain(console, text, style="yellow")
+        print_plain(text, style="yellow")
         for leak in source["leaks"][:_SHOWN_LEAKS]:
             members = zip(leak["sites"], leak["splits"], leak["samples"], strict=True)
             shown = " = ".join(" ".join(member) for member in islice(members, _SHOWN_SAMPLES))
             more = f" and {leak['pictures'] - _SHOWN_SAMPLES} more" if leak["pictures"] > _SHOWN_SAMPLES else ""
-            print_plain(console, f"  {leak['kind']}: {shown}{more}")
+            print_plain(f"  {leak['kind']}: {shown}{more}")
         if count > _SHOWN_LEAKS:
-            print_plain(console, f"  ... source.leaks in the manifest lists {len(source['leaks'])} of them.")
+            print_plain(f"  ... source.leaks in the manifest lists {len(source['leaks'])} of them.")
 
 
 def _counts_table(data: PreparedSet) -> Table:

@@ -47,7 +47,7 @@ def init(
     from feal.federation.transport.deploy.config import write_consortium_files
 
     write_consortium_files(folder, address=address, sites=sites)
-    print_plain(Console(), f"Next steps on each machine: {folder / 'CHECKLIST.md'}")
+    print_plain(f"Next steps on each machine: {folder / 'CHECKLIST.md'}")
 
 
 @deploy_app.command(
@@ -65,16 +65,15 @@ def coordinator(
     from feal.federation.transport.deploy.superlink import serve_coordinator
 
     config = read_coordinator_config(folder, {"host": host, "port": port})
-    console = Console()
 
     def print_ready(address: str) -> None:
         security = "in plain text" if insecure else "with TLS"
         sites = ", ".join(sorted(config.settings.sites)) or "any site"
-        print_plain(console, f"The coordinator listens at {address} {security}, for {sites}.")
+        print_plain(f"The coordinator listens at {address} {security}, for {sites}.")
         start = command_line("run", "PRESET", "transport=flower", f"transport.coordinator={config.folder}")
-        print_plain(console, f"Start a run in another terminal: {start}")
+        print_plain(f"Start a run in another terminal: {start}")
 
-    serve_coordinator(config, insecure=insecure, ready=print_ready, notify=lambda text: print_plain(console, text))
+    serve_coordinator(config, insecure=insecure, ready=print_ready, notify=print_plain)
 
 
 @deploy_app.command(epilog="Example: `feal deploy site alder --data /data/prepared`")
@@ -91,11 +90,10 @@ def site(
 
     changes = {"data": data and str(data.absolute()), "state": state and str(state.absolute())}
     config = read_site_config(folder, changes)
-    console = Console()
-    print_plain(console, f"Site {config.settings.name} keeps its labels, models and logs in {config.state}.")
+    print_plain(f"Site {config.settings.name} keeps its labels, models and logs in {config.state}.")
 
     def print_line(text: str) -> None:
-        print_plain(console, f"{time.strftime('%H:%M:%S')} {text}")
+        print_plain(f"{time.strftime('%H:%M:%S')} {text}")
 
     serve_site(config, insecure=insecure, notify=print_line)
 
@@ -114,24 +112,19 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of coordinator.ya
         nodes = superlink.list_nodes()
     seen = read_site_status(config.status_file)
     statuses = seen.sites if seen is not None else {}
-    console = Console()
     security = " in plain text" if superlink.insecure else ""
-    print_plain(console, f"The coordinator is running at {superlink.address}{security}.")
+    print_plain(f"The coordinator is running at {superlink.address}{security}.")
     if superlink.insecure:
         online = sum(node.status == "online" for node in nodes)
-        print_plain(
-            console, f"Sites connected: {online}; without keys their names are unknown until a run starts."
-        )
+        print_plain(f"Sites connected: {online}; without keys their names are unknown until a run starts.")
     if seen is not None:
-        print_plain(console, _describe_current_run(seen))
+        print_plain(_describe_current_run(seen))
     registered = {node.name: node for node in nodes if node.name}
     names = sorted({*config.settings.sites, *statuses} if superlink.insecure else registered)
-    _print_sites(
-        console, [_site_row(name, registered.get(name), statuses.get(name, SiteStatus())) for name in names]
-    )
+    _print_sites([_site_row(name, registered.get(name), statuses.get(name, SiteStatus())) for name in names])
     for name in names:
         if name in statuses and statuses[name].problem:
-            print_plain(console, f"{name}: {sanitize(statuses[name].problem)}")
+            print_plain(f"{name}: {sanitize(statuses[name].problem)}")
 
 
 def _check_flower() -> None:
@@ -142,14 +135,12 @@ def _check_flower() -> None:
 def _describe_current_run(status: StatusFile) -> str:
     from feal.cli.show import describe_run
     from feal.fileio import is_locked
-    from feal.rundir.journal import Journal, read_settings
+    from feal.rundir.journal import Journal
 
     folder = Path(status.run)
-    journal = Journal(folder)
-    if not journal.has_state():
+    if not Journal(folder).has_state():
         return f"{folder}: not started yet, or moved."
-    line = describe_run(folder, read_settings(folder), journal.load())
-    return f"{line}{'; a process is working on it now' if is_locked(folder) else ''}."
+    return f"{describe_run(folder)}{'; a process is working on it now' if is_locked(folder) else ''}."
 
 
 def _site_row(name: str, node: NodeInfo | None, status: SiteStatus) -> dict[str, str]:
@@ -172,8 +163,9 @@ def _site_row(name: str, node: NodeInfo | None, status: SiteStatus) -> dict[str,
     }
 
 
-def _print_sites(console: Console, rows: Sequence[Mapping[str, str]]) -> None:
+def _print_sites(rows: Sequence[Mapping[str, str]]) -> None:
     """Print a table, or lines where the terminal is too narrow for it: nothing is cut off."""
+    console = Console()
     table = make_table(rows[0] if rows else (), [row.values() for row in rows], words=5)
     width = Measurement.get(console, console.options.update(max_width=WIDEST_TABLE), table).maximum
     if width <= console.width:
@@ -182,7 +174,7 @@ def _print_sites(console: Console, rows: Sequence[Mapping[str, str]]) -> None:
         Console(file=console.file, width=width).print(table)
     else:
         for row in rows:
-            print_plain(console, f"{row['site']}: " + ", ".join(f"{key} {row[key]}" for key in list(row)[1:]))
+            print_plain(f"{row['site']}: " + ", ".join(f"{key} {row[key]}" for key in list(row)[1:]))
 
 
 def _format_last_seen(node: NodeInfo) -> str:

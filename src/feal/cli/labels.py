@@ -37,15 +37,14 @@ def labels(
 ) -> None:
     """Show the labels of each round and which are pending, or export all of them."""
     runs = _list_runs(folder)
-    console = Console()
     if export is not None and len(runs) > 1:
         raise FealError(f"{folder} holds {len(runs)} runs: name the one to export, such as {runs[-1]}.")
     for run in runs:
         if run != folder:
-            print_plain(console, f"{run}", style="bold")
-        _show_labels(console, run, site=site, export=export)
+            print_plain(f"{run}", style="bold")
+        _show_labels(run, site=site, export=export)
     if not runs:
-        print_plain(console, f"{folder} has not taken part in a run yet.")
+        print_plain(f"{folder} has not taken part in a run yet.")
 
 
 def _list_runs(folder: Path) -> list[Path]:
@@ -62,7 +61,7 @@ def _list_runs(folder: Path) -> list[Path]:
     return [config.parent for _, config in configs]
 
 
-def _show_labels(console: Console, folder: Path, *, site: str | None, export: Path | None) -> None:
+def _show_labels(folder: Path, *, site: str | None, export: Path | None) -> None:
     from feal.rundir.journal import read_settings
     from feal.rundir.layout import RunDirectory, SiteDirectory
     from feal.rundir.site_store import Store
@@ -74,18 +73,18 @@ def _show_labels(console: Console, folder: Path, *, site: str | None, export: Pa
             raise unknown_name_error(f"site in {folder}", site, sites)
         sites = {site: sites[site]}
     if not sites:
-        print_plain(console, f"{folder} has not requested any label yet.")
+        print_plain(f"{folder} has not requested any label yet.")
         return
     for name, path in sites.items():
         with closing(Store(SiteDirectory(path).database, read_only=True)) as store:
             rounds = store.labels_by_round()
-        console.print(_rounds_table(name, rounds))
+        Console().print(_rounds_table(name, rounds))
         for line in _describe_pending(path, rounds) if settings.annotator.name == "folder" else ():
-            print_plain(console, line)
-        console.print()
+            print_plain(line)
+        print_plain("")
     if export is not None:
         written = export_labels(sites, export, classes=_class_names(folder, settings.dataset.name))
-        print_plain(console, f"{written} rows written to {export / 'labels.csv'}")
+        print_plain(f"{written} rows written to {export / 'labels.csv'}")
 
 
 def _rounds_table(site: str, rounds: Mapping[int, RoundLabels]) -> Table:

@@ -64,10 +64,9 @@ def plot(
         write_csv(out, rows)
     else:
         write_bytes(out, save_plot(plot.draw(rows), IMAGE_FORMATS[kind]))
-    console = Console()
     for notice in list_notices(runs):
-        print_plain(console, notice, style="yellow")
-    print_plain(console, f"{out}: {plot.title}. {plot.reading}")
+        print_plain(notice, style="yellow")
+    print_plain(f"{out}: {plot.title}. {plot.reading}")
 
 
 def _filter_rows(rows: PlotRows, conditions: Sequence[str]) -> PlotRows:

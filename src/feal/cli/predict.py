@@ -41,17 +41,16 @@ def predict(
 
     out = out or free_path(Path("predictions"), run.resolve().name)
     model = load_model(run, round=round_)
-    console = Console()
-    print_plain(console, f"{_describe_model(model)}\n", style="bold")
-    with _PredictionProgress(console) as progress:
+    print_plain(f"{_describe_model(model)}\n", style="bold")
+    with _PredictionProgress() as progress:
         summary = predict_images(model, images, out, values=values, callback=progress)
-    console.print(_summary_table(summary, model))
+    Console().print(_summary_table(summary, model))
     skipped = f", {summary.skipped} skipped" if summary.skipped else ""
-    print_plain(console, f"\n{summary.images} images predicted{skipped}: {summary.folder / 'predictions.csv'}")
+    print_plain(f"\n{summary.images} images predicted{skipped}: {summary.folder / 'predictions.csv'}")
     if model.info.task == "segmentation":
-        print_plain(console, f"  masks:             {summary.folder / 'masks'}")
-        print_plain(console, f"  uncertainty maps:  {summary.folder / 'maps'}")
-    print_plain(console, f"  explanation:       {summary.folder / 'README.md'}")
+        print_plain(f"  masks:             {summary.folder / 'masks'}")
+        print_plain(f"  uncertainty maps:  {summary.folder / 'maps'}")
+    print_plain(f"  explanation:       {summary.folder / 'README.md'}")
 
 
 @app.command(
@@ -73,18 +72,17 @@ def export(
 
     out = out or free_path(Path("exports"), run.resolve().name)
     model = load_model(run, round=round_)
-    console = Console()
-    print_plain(console, _describe_model(model), style="bold")
+    print_plain(_describe_model(model), style="bold")
     for path in export_model(model, out, format=format_):
-        print_plain(console, f"  {path}  ({_format_size(path)})")
-    print_plain(console, f"Use it with: {command_line('predict', out, '--images', 'FOLDER')}")
+        print_plain(f"  {path}  ({_format_size(path)})")
+    print_plain(f"Use it with: {command_line('predict', out, '--images', 'FOLDER')}")
 
 
 class _PredictionProgress(ProgressBar):
     """Shows the progress of a prediction and the images that cannot be read."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console, interrupted="Interrupted: no predictions were written; the run is unchanged.")
+    def __init__(self) -> None:
+        super().__init__(Console(), interrupted="Interrupted: no predictions were written; the run is unchanged.")
 
     def on_image(self, done: int, total: int) -> None:
         self.update("predicting images", done, total)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from feal.cli.app import app
 from feal.cli.console import print_plain
@@ -30,14 +29,13 @@ def report(
     from feal.analysis.runs import read_runs
     from feal.fileio import write_text
 
-    console = Console()
     made = build_report(read_runs(folders), pictures=pictures)
     write_text(out, render_page(made))
     for notice in made.notices:
-        print_plain(console, notice, style="yellow")
+        print_plain(notice, style="yellow")
     if made.conclusions is not None:
-        print_plain(console, made.conclusions.headline, style="bold")
-    print_plain(console, f"{out}  ({out.stat().st_size / 1e6:.1f} MB): open it in a browser; it needs no network.")
+        print_plain(made.conclusions.headline, style="bold")
+    print_plain(f"{out}  ({out.stat().st_size / 1e6:.1f} MB): open it in a browser; it needs no network.")
 
 
 @app.command(epilog="Examples: `feal watch runs` · `feal watch runs/demo-feal-0 --port 8100`")
@@ -54,5 +52,5 @@ def watch(
         )
     with LiveReport(folder) as live, open_server(live, port=port) as server:
         address = f"http://{ADDRESS}:{server.server_port}/"
-        print_plain(Console(), f"{folder} is shown live at {address} (this machine only); stop with Ctrl-C.")
+        print_plain(f"{folder} is shown live at {address} (this machine only); stop with Ctrl-C.")
         server.serve_forever(poll_interval=0.2)

@@ -121,7 +121,7 @@ class RunProgress(ProgressBar):
             f"{settings.communication_rounds} communication rounds, seed {settings.seed}\n",
             style="bold",
         )
-        print_validation(self.console, settings.validation)
+        print_validation(settings.validation, console=self.console)
         per_round = len(sites) * (settings.communication_rounds + 1)
         done = len(sites) + max(0, round - 1) * per_round + len(sites) * step if round else 0
         total = len(sites) + settings.rounds * per_round

@@ -13,9 +13,7 @@ from feal.cli.console import command_line, make_curve_table, make_round_table, p
 from feal.errors import FealError
 
 if TYPE_CHECKING:
-    from feal.rundir.journal import State
     from feal.rundir.records import Round
-    from feal.settings import Settings
 
 
 @app.command("show", epilog="Example: `feal show runs/demo-feal-0`")
@@ -24,35 +22,36 @@ def show_run(folder: Annotated[Path, typer.Argument(help="The run directory.")])
     from feal.fileio import is_locked
     from feal.rundir.journal import Journal, read_settings
 
-    console = Console()
     settings = read_settings(folder)
     journal = Journal(folder)
     resume = command_line("resume", folder)
     if not journal.has_state():
-        print_plain(console, f"The run has not started yet. Continue with: {resume}")
+        print_plain(f"The run has not started yet. Continue with: {resume}")
         return
     state = journal.load()
     rounds = journal.rounds(state)
-    print_plain(console, describe_run(folder, settings, state), style="bold")
-    print_validation(console, settings.validation)
+    print_plain(describe_run(folder), style="bold")
+    print_validation(settings.validation)
     if rounds:
         rounds = _add_roc_auc(rounds, folder) if state.task == "classification" else rounds
-        console.print(make_round_table(rounds[-1], task=state.task, rounds=settings.rounds), "")
-        console.print(make_curve_table(rounds, task=state.task))
+        Console().print(make_round_table(rounds[-1], task=state.task, rounds=settings.rounds), "")
+        Console().print(make_curve_table(rounds, task=state.task))
     if is_locked(folder):
-        print_plain(console, "A process is working on it now.")
+        print_plain("A process is working on it now.")
     elif state.stage == "finished":
-        print_plain(console, f"Extend it with: {resume} rounds={settings.rounds + 2}")
+        print_plain(f"Extend it with: {resume} rounds={settings.rounds + 2}")
     else:
         if state.stage == "waiting":
-            print_plain(console, f"Show which labels are pending: {command_line('labels', folder)}")
-        print_plain(console, f"Continue with: {resume}")
+            print_plain(f"Show which labels are pending: {command_line('labels', folder)}")
+        print_plain(f"Continue with: {resume}")
 
 
-def describe_run(folder: Path, settings: Settings, state: State) -> str:
-    """Describe a run and how far it is in one line."""
+def describe_run(folder: Path) -> str:
+    """Describe a run that has started, and how far it is, in one line."""
     from feal.plugins import short_name
+    from feal.rundir.journal import Journal, read_settings
 
+    settings, state = read_settings(folder), Journal(folder).load()
     position = {
         "train": f"in round {state.round} of {settings.rounds}, after {state.step} of "
         f"{settings.communication_rounds} communication rounds",

@@ -46,20 +46,19 @@ def sweep_command(
     plan = plan_sweep(preset, read_grid(overrides or []))
     runs = [SweepRun(out / name, settings) for name, settings in plan.runs.items()]
     processes = min(at_a_time or default_parallelism(runs), len(runs))
-    console = Console()
-    with SweepProgress(console) as progress:
+    with SweepProgress(Console()) as progress:
         progress.announce(runs, out, processes)
         for note in plan.notes:
-            print_plain(console, f"  {note}")
+            progress.print(f"  {note}")
         problems = run_sweep(runs, processes=processes, callback=progress)
     if problems:
         rows = [(folder.relative_to(out), problem) for folder, problem in problems.items()]
-        console.print(make_table(["run", "why it is not finished"], rows, words=2))
+        Console().print(make_table(["run", "why it is not finished"], rows, words=2))
         finished = len(runs) - len(problems)
-        print_plain(console, f"\n{finished} of {len(runs)} runs are finished: repeat the command to try again.")
+        print_plain(f"\n{finished} of {len(runs)} runs are finished: repeat the command to try again.")
     else:
-        print_plain(console, f"All {len(runs)} runs are finished.")
-    print_plain(console, f"  compare them:  {command_line('compare', out)}")
+        print_plain(f"All {len(runs)} runs are finished.")
+    print_plain(f"  compare them:  {command_line('compare', out)}")
     if problems:
         raise typer.Exit(1)
 

@@ -61,13 +61,7 @@ def run(preset: str, *, out: str | PathLike[str], wait: bool = False, **override
 
 
 def start(settings: Settings, *, out: Path, wait: bool = False, callback: Callback | None = None) -> Result:
-    """Start a run in an empty directory and execute it to its end, or until it waits for labels.
-
-    Args:
-        settings: the complete settings.
-        out: the run directory.
-        wait: check for labels repeatedly instead of ending as `waiting`.
-        callback: receives the progress.
+    """Start a run in an empty directory, as `run` does, from complete settings; the callback gets the progress.
 
     Raises:
         FealError: the directory is not empty, the data do not fit, or a site failed; a run that has started can be

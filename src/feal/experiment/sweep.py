@@ -67,10 +67,6 @@ def plan_sweep(preset: str, values: Mapping[str, Sequence[Any]]) -> SweepPlan:
     A parameter applies to the strategies (losses, networks, ...) that have it; the others run once. A name has
     strategy, query model and seed, and whatever else has several values.
 
-    Args:
-        preset: the name of a preset, or the path of a YAML file.
-        values: the values of each setting by its dotted name.
-
     Raises:
         FealError: a value is valid in no combination.
 

@@ -11,7 +11,7 @@ from feal.metrics import compute_metrics, find_metrics
 from feal.metrics.statistics import ENERGY_BINS, ENERGY_RANGE, Statistics, compute_diagnostics
 from feal.selection import SelectionContext
 from feal.settings import Component, Task
-from feal.testing import build_network
+from feal.testing import make_network
 
 CLASSES = 3
 SAMPLES = 17
@@ -36,7 +36,7 @@ def _evaluate(
     task: Task, loss: str = "evidential"
 ) -> tuple[Statistics, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     images, target = _data(task)
-    model = build_network(task, seed=1)
+    model = make_network(task, seed=1)
     with torch.no_grad():
         logits = model(images)
     result, outputs = evaluate(
@@ -106,7 +106,7 @@ def test_energies_are_binned_once_each() -> None:
 
 
 def test_without_samples_there_are_no_statistics() -> None:
-    model = build_network("classification", seed=0)
+    model = make_network("classification", seed=0)
     nothing = evaluate(
         model,
         [],
