@@ -250,6 +250,7 @@ def test_what_cannot_be_judged_is_one_sentence(judged: Result, tmp_path: Path) -
         kept.unlink()
     with pytest.raises(FealError, match="kept nothing"):
         read_discrimination(copy)
+    shutil.rmtree(copy / "sites")
     write_config(RunDirectory(copy), tiny_polyps().dump())
     (copy / "state.json").unlink()
     with pytest.raises(FealError, match="segmentation, which has no ROC curve"):

@@ -24,6 +24,7 @@ from feal.rundir.journal import read_settings
 from feal.rundir.layout import RunDirectory, SiteDirectory
 from feal.rundir.site_store import Store
 from feal.selection import SelectionContext
+from feal.settings import Settings
 
 Outputs = Mapping[str, torch.Tensor]
 LabelledScores = tuple[Scores, NDArray[np.integer]]
@@ -97,6 +98,24 @@ def count_found_labels(run: Run) -> NDArray[np.float64]:
     return np.array(so_far).reshape(-1, classes)
 
 
+def open_run_data(path: Path, settings: Settings, *, draw: bool = True, otherwise: str = "") -> PreparedSet:
+    """Open the prepared data of a run; a synthetic set that is missing is generated, unless `draw` is off.
+
+    Raises:
+        FealError: they are missing, or a site had others; `otherwise` adds what else can be done.
+    """
+    data = open_prepared(locate(settings.dataset, data=settings.data, draw=draw))
+    for site in RunDirectory(path).site_directories():
+        with closing(Store(site.database, read_only=True)) as store:
+            known = store.data_digest()
+        if known != data.digest:
+            raise FealError(
+                f"{data.root} is not the prepared set that {site.path} had in the run: put that one there, or set "
+                f"FEAL_DATA to the directory that holds it{otherwise}."
+            )
+    return data
+
+
 @dataclass(frozen=True, kw_only=True)
 class Discrimination:
     """ROC-AUC of a round's global model, each class against the rest; None where it is not defined."""
@@ -114,21 +133,18 @@ class Discrimination:
 def read_discrimination(path: Path, *, draw: bool = True) -> list[Discrimination]:
     """Compute the ROC-AUC of every round of a classification run whose site directories and data are available.
 
-    It is exact, from what the sites kept of each test sample, so in simulation only. A synthetic data set that is
-    missing is generated again, unless `draw` is off.
+    It is exact, from what the sites kept of each test sample, so in simulation only. `draw`: see `open_run_data`.
 
     Raises:
         FealError: no run there, one for segmentation, one without `diagnostics`, or other data than it had.
     """
     settings = read_settings(path)
-    data = open_prepared(locate(settings.dataset, data=settings.data, draw=draw))
+    data = open_run_data(path, settings, draw=draw)
     if data.task != "classification":
         raise FealError(f"{path} is a run for {data.task}, which has no ROC curve: look at its Dice and HD95.")
     kept = {site: site.tested_rounds() for site in RunDirectory(path).site_directories()}
     if not any(kept.values()):
         raise FealError(f"{path} kept nothing of its test samples: run it with diagnostics=true in simulation.")
-    for site in kept:
-        _check_data(site, data)
     context = SelectionContext.for_reading(
         task=data.task, classes=len(data.classes), loss=build_loss(settings.loss)
     )
@@ -152,15 +168,6 @@ def _with_logits(run: Run, round_: int) -> dict[str, Outputs]:
 
 def _concatenate(run: Run, logits: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([torch.empty(0, len(run.classes)), *logits])
-
-
-def _check_data(site: SiteDirectory, data: PreparedSet) -> None:
-    with closing(Store(site.database, read_only=True)) as store:
-        known = store.data_digest()
-    if known != data.digest:
-        raise FealError(
-            f"{data.root} is not the prepared set that {site.path} had in the run: put that one there."
-        )
 
 
 def _read_scores(file: Path, prepared: PreparedSite, context: SelectionContext) -> LabelledScores:

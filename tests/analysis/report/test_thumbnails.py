@@ -72,5 +72,5 @@ def test_no_more_than_the_first_ranks_of_some_arms(run: Run, monkeypatch: pytest
 
 def test_pictures_that_the_run_did_not_see_are_refused(run: Run) -> None:
     synthetic = run.settings.dataset.model_copy(update={"seed": 5, "train": 8, "test": 2})
-    with pytest.raises(FealError, match="are not those of"):
+    with pytest.raises(FealError, match="not the prepared set that .* or omit --pictures"):
         make_gallery([replace(run, settings=run.settings.model_copy(update={"dataset": synthetic}))])

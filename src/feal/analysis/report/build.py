@@ -7,12 +7,14 @@ import gzip
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -22,12 +24,14 @@ from feal.analysis.conclusions import Conclusions, describe_verdict, draw_conclu
 from feal.analysis.plots import PLOTS, Chart, Plot, read_plot_rows, save_plot
 from feal.analysis.plots.base import VEGALITE
 from feal.analysis.plots.theme import arm_colour
-from feal.analysis.report.provenance import Provenance, read_provenance
 from feal.analysis.report.thumbnails import Gallery, make_gallery
 from feal.analysis.runs import Run, RunCollection, group_by_arm
 from feal.analysis.tables import Grid, make_round_grid, tabulate_rounds
 from feal.errors import FealError
-from feal.metrics import primary_metric
+from feal.rundir.artifacts import RunOrigin, read_origins
+from feal.rundir.layout import RunDirectory
+from feal.rundir.site_store import Store
+from feal.settings import flatten
 
 SECTIONS = {
     "conclusions": ("Conclusions", "Question and conclusions"),
@@ -60,55 +64,40 @@ class ShownPlot:
     note: str = ""
     reason: str = ""
 
-    @property
-    def digest(self) -> str:
-        """Return a key that changes with the chart."""
-        return hashlib.blake2b(self.chart.encode(), digest_size=8).hexdigest()
-
 
 @dataclass(frozen=True, kw_only=True)
-class ReportSection:
-    """A part of the report."""
+class Provenance:
+    """All that a reader needs to repeat the runs."""
 
-    name: str
-    short: str
-    title: str
-    plots: tuple[ShownPlot, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunLine:
-    """A run and its progress."""
-
-    arm: str
-    seed: int
-    status: str
-    done: int
-    rounds: int
-    last: float | None
-    folder: str
+    configuration: str
+    """Of the first run, as YAML."""
+    varied: Mapping[str, Sequence[str]]
+    """Settings in which the runs differ, with their values."""
+    versions: Mapping[str, str]
+    """Versions of the software by name; all values where runs differ."""
+    manifests: tuple[str, ...]
+    """SHA-256 of the prepared data's manifest."""
+    commands: Mapping[Path, str | None]
+    """Command lines by run directory, as far as they are recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The content of a report; without sections where there is nothing to report yet."""
+    """The content of a report; without conclusions where there is nothing to report yet."""
 
     title: str
     about: str
     notices: tuple[str, ...] = ()
-    sections: tuple[ReportSection, ...] = ()
+    plots: tuple[tuple[str, ShownPlot], ...] = ()
+    """With the names of their sections."""
     conclusions: Conclusions | None = None
     rounds: Grid | None = None
     """The paper's table: arms by round."""
-    runs: tuple[RunLine, ...] = ()
+    runs: tuple[tuple[str, Run], ...] = ()
+    """With the names of their arms."""
     provenance: Provenance | None = None
     gallery: Gallery | None = None
     made: str = f"Made by feal {__version__}."
-
-    @property
-    def charts(self) -> list[ShownPlot]:
-        """Return the plots that the browser draws."""
-        return [plot for section in self.sections for plot in section.plots if plot.chart]
 
 
 def build_report(runs: Sequence[Run], *, pictures: bool = False) -> Report:
@@ -118,28 +107,25 @@ def build_report(runs: Sequence[Run], *, pictures: bool = False) -> Report:
         FealError: the runs do not fit together, or the requested images are missing.
     """
     arms = group_by_arm(runs)
+    named = tuple((arm, run) for arm, group in arms.items() for run in group)
     conclusions = draw_conclusions(runs)
     first = runs[0]
     sites = sorted({site for run in runs for site in run.sites})
-    plots = [(PLOTS.get(name).section, _show(name, runs, pictures=pictures)) for name in PLOTS.names()]
     return Report(
         title=f"{first.settings.dataset.name}: {_count(len(arms), 'selection strategy', 'selection strategies')}",
         about=f"{_count(len(runs), 'run')} of {first.task} with {first.settings.model.name} at "
         f"{_count(len(sites), 'site')} ({', '.join(sites)})",
         notices=list_notices(runs),
-        sections=tuple(
-            ReportSection(
-                name=name,
-                short=short,
-                title=title,
-                plots=tuple(plot for section, plot in plots if section == name),
-            )
-            for name, (short, title) in SECTIONS.items()
+        plots=tuple(
+            (section, _show(name, runs, pictures=pictures))
+            for section in SECTIONS
+            for name in PLOTS.names()
+            if PLOTS.get(name).section == section
         ),
         conclusions=conclusions,
         rounds=make_round_grid(tabulate_rounds(make_arms(runs))) if any(run.rounds for run in runs) else None,
-        runs=tuple(_make_line(arm, run) for arm, group in arms.items() for run in group),
-        provenance=read_provenance(runs),
+        runs=named,
+        provenance=_read_provenance(runs, first=named[0][1]),
         gallery=make_gallery(runs, first=[result.arm.name for result in conclusions.results])
         if pictures
         else None,
@@ -173,7 +159,7 @@ def render_page(report: Report, *, live: str | None = None) -> str:
         policy=_make_policy(scripts, live=live is not None),
         style=Markup(_read("report.css")),
         body=Markup(render_body(report)),
-        charts=Markup(_escape_json(pack_charts(report))),
+        charts=pack_charts(report),
         scripts=[Markup(script) for script in scripts],
         live=live,
     )  # fmt: skip
@@ -184,14 +170,20 @@ def render_body(report: Report) -> str:
     return _templates().get_template("body.html").render(report=report)
 
 
-def pack_charts(report: Report) -> str:
-    """Return JSON: for each chart its title, a digest that changes with it, and its specification, compressed."""
-    return json.dumps(
-        {
-            plot.name: {"digest": plot.digest, "title": plot.title, "packed": _compress(plot.chart)}
-            for plot in report.charts
+def pack_charts(report: Report) -> dict[str, dict[str, str]]:
+    """Return for each chart its title, a digest that changes with it, and its specification, compressed.
+
+    Rows repeat so much that those of a long sweep shrink to a tenth.
+    """
+    return {
+        plot.name: {
+            "digest": hashlib.blake2b(plot.chart.encode(), digest_size=8).hexdigest(),
+            "title": plot.title,
+            "packed": base64.b64encode(gzip.compress(plot.chart.encode(), mtime=0)).decode(),
         }
-    )
+        for _, plot in report.plots
+        if plot.chart
+    }
 
 
 @cache
@@ -227,22 +219,42 @@ def _explain_missing(plot: Plot, runs: Sequence[Run], *, pictures: bool) -> str:
     return f"these runs do not contain what it needs: {plot.needs}."
 
 
-def _make_line(arm: str, run: Run) -> RunLine:
-    metric = primary_metric(run.task)
-    return RunLine(
-        arm=arm,
-        seed=run.settings.seed,
-        status=run.status,
-        done=len(run.rounds),
-        rounds=1 if run.settings.strategy.name == "full" else run.settings.rounds,
-        last=_last_value(run, metric),
-        folder=str(run.path),
+def _read_provenance(runs: Sequence[Run], *, first: Run) -> Provenance:
+    origins = {run.path: read_origins(run.path) for run in runs}
+    flat = [flatten(run.settings.dump()) for run in runs]
+    values = {key: sorted({str(settings.get(key)) for settings in flat}) for key in flat[0]}
+    return Provenance(
+        configuration=yaml.safe_dump(first.settings.dump(), sort_keys=False, allow_unicode=True),
+        varied={key: found for key, found in values.items() if len(found) > 1},
+        versions=_list_versions(entry for entries in origins.values() for entry in entries),
+        manifests=tuple(sorted(set().union(*(_list_manifests(*origin) for origin in origins.items())))),
+        commands={
+            path: next((entry.command for entry in entries if entry.command), None)
+            for path, entries in origins.items()
+        },
     )
 
 
-def _last_value(run: Run, metric: str) -> float | None:
-    found = run.rounds[-1].metrics.get(metric) if run.rounds else None
-    return found.pooled if found else None
+def _list_versions(entries: Iterable[RunOrigin]) -> dict[str, str]:
+    found: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        named = {"feal": entry.feal, "python": entry.python, "machine": entry.machine}
+        for key, value in {**named, **entry.packages}.items():
+            if value is not None:
+                found.setdefault(key, {})[value] = None
+    return {key: ", ".join(values) for key, values in found.items()}
+
+
+def _list_manifests(path: Path, origins: Sequence[RunOrigin]) -> set[str]:
+    """Return the digests of the data that a run recorded, or else its first site."""
+    recorded = {entry.manifest for entry in origins if entry.manifest}
+    for site in RunDirectory(path).site_directories()[:1] if not recorded else ():
+        try:
+            with closing(Store(site.database, read_only=True)) as store:
+                recorded = {digest} if (digest := store.data_digest()) else set()
+        except FealError:
+            continue
+    return recorded
 
 
 def _count(count: int, one: str, many: str = "") -> str:
@@ -268,28 +280,17 @@ def _templates() -> Environment:
     )
     environment.filters |= {
         "colour": arm_colour,
-        "number": _format_number,
+        "number": lambda value: "-" if math.isnan(value) else f"{value:.3f}",
         "verdict": describe_verdict,
+        "last_value": lambda run: run.values()[-1] if run.rounds else math.nan,
         "signed": lambda value: f"{value:+.3f}",
         "whole": lambda value: "-" if math.isnan(value) else f"{value:.0f}",
     }
+    environment.globals["sections"] = SECTIONS
+    environment.policies["json.dumps_kwargs"] = {}
     return environment
 
 
 @cache
 def _read(name: str) -> str:
     return (_TEMPLATES / name).read_text()
-
-
-def _compress(text: str) -> str:
-    """Return text as base64 of gzip: rows repeat so much that those of a long sweep shrink to a tenth."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def _escape_json(text: str) -> str:
-    """Escape JSON so that no HTML parser can take it for markup."""
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _format_number(value: Any) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.3f}"

@@ -61,8 +61,8 @@ class LiveReport:
     def content(self) -> bytes:
         """Return JSON: what replaces the content of the page."""
         version, report = self._current()
-        head = json.dumps({"version": version, "html": render_body(report)})
-        return f'{head[:-1]}, "charts": {pack_charts(report)}}}'.encode()
+        content = {"version": version, "html": render_body(report), "charts": pack_charts(report)}
+        return json.dumps(content).encode()
 
     def _current(self) -> tuple[str, Report]:
         with self._lock:
