@@ -179,3 +179,9 @@ def test_what_cannot_be_used_is_among_the_notices() -> None:
     runs = (made("random", 0, (0.2, 0.3, 0.4)),)
     assert note in build_report(RunCollection(runs=runs, unused=1, left_out=(note,))).notices
     assert build_report(runs).notices == ()
+
+
+def test_one_run_is_not_called_all_runs() -> None:
+    runs = [made("random", seed, (0.2, 0.3, 0.4)) for seed in (0, 1)]
+    assert "<summary>The run and its status</summary>" in render_body(build_report(runs[:1]))
+    assert "<summary>All 2 runs and their status</summary>" in render_body(build_report(runs))
