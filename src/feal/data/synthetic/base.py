@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count as numbers
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -178,44 +178,55 @@ def make_generator(*address: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
 
 
-@lru_cache(maxsize=8)
-def pixel_grid(size: int) -> tuple[Field, Field]:
-    """Return the pixel centres of a square image in [-1, 1], as x and y of shape [size, size]."""
-    axis = (np.arange(size) + 0.5) * 2 / size - 1
-    x, y = np.meshgrid(axis, axis)
-    x.flags.writeable = y.flags.writeable = False
-    return x, y
+@dataclass(frozen=True)
+class Canvas:
+    """Coordinates [H, W] to draw on, those of an image or of an object in it, and the generator to draw with."""
 
+    generator: np.random.Generator
+    x: Field
+    y: Field
 
-def rotate_coordinates(
-    x: Field, y: Field, *, angle: float, shift: tuple[float, float] = (0.0, 0.0), scale: float = 1.0
-) -> tuple[Field, Field]:
-    """Return the coordinates of an object that is rotated by `angle`, moved by `shift` and enlarged by `scale`."""
-    cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
-    moved_x, moved_y = x - shift[0], y - shift[1]
-    return cos * moved_x + sin * moved_y, cos * moved_y - sin * moved_x
+    @classmethod
+    def of_size(cls, generator: np.random.Generator, size: int) -> Canvas:
+        """Make the canvas of a square image; its pixel centres have coordinates in [-1, 1]."""
+        axis = (np.arange(size) + 0.5) * 2 / size - 1
+        return cls(generator, *np.meshgrid(axis, axis))
 
+    @property
+    def pixel(self) -> float:
+        """Return the width of a pixel."""
+        return 2 / len(self.x)
 
-def draw_noise(generator: np.random.Generator, x: Field, y: Field, *, cells: int) -> Field:
-    """Draw smooth noise of about unit variance over the coordinates, with `cells` bumps over [-1, 1]."""
-    lattice = generator.standard_normal((2 * cells + 4, 2 * cells + 4))
-    places = np.stack([(y + 2) * cells / 2 + 1.5, (x + 2) * cells / 2 + 1.5])
-    values: Field = ndimage.map_coordinates(lattice, places, order=2, prefilter=False, mode="mirror")
-    # Quadratic B-splines reduce the deviation of white noise to 0.55.
-    return values / 0.55
+    def rotate(self, angle: float, *, shift: Sequence[float] | Field = (0.0, 0.0), scale: float = 1.0) -> Canvas:
+        """Return the canvas of an object that is rotated by `angle`, moved by `shift` and enlarged by `scale`."""
+        cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
+        x, y = self.x - shift[0], self.y - shift[1]
+        return Canvas(self.generator, cos * x + sin * y, cos * y - sin * x)
 
+    def noise(self, cells: int) -> Field:
+        """Draw smooth noise of about unit variance, with `cells` bumps over [-1, 1]."""
+        lattice = self.generator.standard_normal((2 * cells + 4, 2 * cells + 4))
+        places = np.stack([(self.y + 2) * cells / 2 + 1.5, (self.x + 2) * cells / 2 + 1.5])
+        values: Field = ndimage.map_coordinates(lattice, places, order=2, prefilter=False, mode="mirror")
+        # Quadratic B-splines reduce the deviation of white noise to 0.55.
+        return values / 0.55
 
-def draw_spots(x: Field, y: Field, *, places: Field, radii: Field) -> Field:
-    """Draw the union of soft discs at places [k, 2] with radii [k]; 1 at their centres, 0 outside."""
-    far = (x - places[:, :1, None]) ** 2 + (y - places[:, 1:, None]) ** 2
-    values: Field = np.exp(-((far / radii[:, None, None] ** 2) ** 1.5)).max(axis=0)
-    return values
+    def places(self, count: int, *, radius: float) -> Field:
+        """Draw random places [count, 2], uniformly over a disc."""
+        angle = self.generator.uniform(0, 2 * np.pi, count)
+        reach = radius * np.sqrt(self.generator.random(count))
+        return np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=1)
 
+    def distances(self, places: Field) -> Field:
+        """Compute the distances [k, H, W] to places [k, 2]."""
+        away: Field = np.hypot(self.x - places[:, :1, None], self.y - places[:, 1:, None])
+        return away
 
-def sample_disc(generator: np.random.Generator, count: int, *, radius: float) -> Field:
-    """Draw random places [count, 2], uniformly over a disc."""
-    angle, reach = generator.uniform(0, 2 * np.pi, count), radius * np.sqrt(generator.random(count))
-    return np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=1)
+    def spots(self, places: Field, radii: Field) -> Field:
+        """Draw the union of soft discs at places [k, 2] with radii [k]; 1 at their centres, 0 outside."""
+        far = (self.x - places[:, :1, None]) ** 2 + (self.y - places[:, 1:, None]) ** 2
+        values: Field = np.exp(-((far / radii[:, None, None] ** 2) ** 1.5)).max(axis=0)
+        return values
 
 
 def soft_step(value: Field, *, width: float) -> Field:
@@ -284,7 +295,11 @@ def photograph(image: Field, camera: Camera, generator: np.random.Generator) -> 
     image = 0.55 + camera.contrast * (image - 0.55)
     image = np.clip(image, 0.0, 1.0) ** camera.gamma * np.array(camera.cast)[:, None, None]
     if camera.vignette:
-        image = image * (1 - camera.vignette / (1 + np.exp(-10 * (np.hypot(*pixel_grid(size)) - 1.12))))
+        image = image * (
+            1
+            - camera.vignette
+            / (1 + np.exp(-10 * (Canvas.of_size(generator, size).distances(np.zeros((1, 2))) - 1.12)))
+        )
     if camera.blur:
         spread = camera.blur * size / 32
         image = ndimage.gaussian_filter(image, (0, spread, spread), truncate=2.5)

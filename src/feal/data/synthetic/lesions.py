@@ -11,19 +11,15 @@ import pydantic
 from numpy.typing import NDArray
 
 from feal.data.synthetic.base import (
+    Canvas,
     Case,
     Field,
     SyntheticDataset,
     draw_line,
-    draw_noise,
-    draw_spots,
     get_camera,
     make_generator,
     paint,
     photograph,
-    pixel_grid,
-    rotate_coordinates,
-    sample_disc,
     soft_step,
 )
 from feal.settings import Task
@@ -168,12 +164,13 @@ class SyntheticLesions(SyntheticDataset):
         moment = make_generator(*case.address, "take", case.take)
         appearance = _draw_appearance(patient, self.class_names, label, ambiguous=case.kind == "ambiguous")
         camera = get_camera(site)
-        x, y = _place(patient, moment, size=self.params.size, zoom=camera.zoom)
+        canvas = Canvas.of_size(patient, self.params.size)
+        shift = patient.normal(0.0, 0.14, 2) + moment.normal(0.0, 0.03, 2)
+        angle = patient.uniform(0, 2 * np.pi) + moment.normal(0.0, 0.12)
+        skin = canvas.rotate(angle, shift=shift, scale=camera.zoom * moment.normal(1.0, 0.03))
         darkness, hairs = _PATIENTS.get(site, _ELSEWHERE)
-        image = _draw_skin(patient, x, y, darkness)
-        image = _draw_lesion(patient, image, x, y, appearance)
-        image = _draw_artefacts(patient, image)
-        image = _draw_hairs(patient, image, hairs)
+        image = _draw_lesion(skin, _draw_skin(skin, darkness), appearance)
+        image = _draw_hairs(canvas, _draw_artefacts(canvas, image), hairs)
         return photograph(image * moment.normal(1.0, 0.02), camera, moment), np.int16(label)
 
 
@@ -238,73 +235,61 @@ def _vary(generator: np.random.Generator, appearance: Appearance) -> Appearance:
     return replace(appearance, **changed)
 
 
-def _place(
-    patient: np.random.Generator, moment: np.random.Generator, *, size: int, zoom: float
-) -> tuple[Field, Field]:
-    x, y = pixel_grid(size)
-    shift = patient.normal(0.0, 0.14, 2) + moment.normal(0.0, 0.03, 2)
-    angle = patient.uniform(0, 2 * np.pi) + moment.normal(0.0, 0.12)
-    return rotate_coordinates(x, y, angle=angle, shift=(shift[0], shift[1]), scale=zoom * moment.normal(1.0, 0.03))
-
-
-def _draw_skin(generator: np.random.Generator, x: Field, y: Field, darkness: float) -> Field:
-    tone = np.clip(generator.normal(darkness, 0.15), 0.0, 1.0)
+def _draw_skin(skin: Canvas, darkness: float) -> Field:
+    tone = np.clip(skin.generator.normal(darkness, 0.15), 0.0, 1.0)
     colour = (1 - tone) * _FAIR + tone * _DARK
-    light = 1 + 0.035 * draw_noise(generator, x, y, cells=2) + 0.02 * draw_noise(generator, x, y, cells=14)
-    skin: Field = colour[:, None, None] * light
-    return skin
+    image: Field = colour[:, None, None] * (1 + 0.035 * skin.noise(2) + 0.02 * skin.noise(14))
+    return image
 
 
-def _draw_lesion(
-    generator: np.random.Generator, image: Field, x: Field, y: Field, appearance: Appearance
-) -> Field:
-    u, v = x / np.sqrt(appearance.long), y * np.sqrt(appearance.long)
-    angle = np.arctan2(v, u)
+def _draw_lesion(skin: Canvas, image: Field, traits: Appearance) -> Field:
+    u, v = skin.x / np.sqrt(traits.long), skin.y * np.sqrt(traits.long)
+    angle, generator = np.arctan2(v, u), skin.generator
     border = np.ones_like(angle)
     for turns in range(2, 10):
-        strength = (appearance.lobed * 2 / turns if turns < 5 else appearance.jagged) * generator.normal()
+        strength = (traits.lobed * 2 / turns if turns < 5 else traits.jagged) * generator.normal()
         border = border + strength * np.cos(turns * angle + generator.uniform(0, 2 * np.pi))
-    depth = 1 - np.hypot(u, v) / (appearance.radius * np.clip(border, 0.5, 1.6))
-    lesion = _Lesion(generator, x, y, depth, appearance)
-    body = lesion.draw_body()
-    image = paint(image, _PALE, 0.7 * appearance.halo * soft_step(depth + 0.6, width=0.25))
-    image = paint(image, body, soft_step(depth, width=max(appearance.soft, 2 * lesion.pixel)))
+    depth = 1 - np.hypot(u, v) / (traits.radius * np.clip(border, 0.5, 1.6))
+    body = _Lesion(generator, skin.x, skin.y, depth, traits).draw_body()
+    image = paint(image, _PALE, 0.7 * traits.halo * soft_step(depth + 0.6, width=0.25))
+    image = paint(image, body, soft_step(depth, width=max(traits.soft, 2 * skin.pixel)))
     rays = np.cos(angle * int(generator.integers(9, 15)) + generator.uniform(0, 6)) > 0.2
     ring = draw_line(depth + 0.02, width=0.16) * rays
-    return paint(image, np.array(appearance.second) * 0.7, ring * appearance.streaks)
+    return paint(image, np.array(traits.second) * 0.7, ring * traits.streaks)
 
 
 @dataclass(frozen=True)
-class _Lesion:
-    """A lesion to paint on: its coordinates [H, W] and the depth inside its border (0 there, 1 at the centre)."""
+class _Lesion(Canvas):
+    """A lesion to paint on: its coordinates, and the depth inside its border (0 there, 1 at the centre)."""
 
-    generator: np.random.Generator
-    x: Field
-    y: Field
     depth: Field
-    appearance: Appearance
-
-    @property
-    def pixel(self) -> float:
-        """Return the width of a pixel."""
-        return 2 / len(self.x)
+    traits: Appearance
 
     @property
     def dark(self) -> Field:
         """Return a dark shade of the lesion's colour for lines."""
-        return np.array(self.appearance.second) * 0.55
+        return np.array(self.traits.second) * 0.55
 
-    def noise(self, cells: int) -> Field:
-        return draw_noise(self.generator, self.x, self.y, cells=cells)
+    def draw_body(self) -> Field:
+        """Draw the colours of the lesion, [3, H, W], and the structures of its appearance on them."""
+        traits = self.traits
+        side = traits.lopsided * (self.x / traits.radius)
+        second = soft_step(traits.patchy * self.noise(4) + side - 0.25, width=0.8) * min(1.0, traits.patchy + 0.3)
+        colour = np.array(traits.colour)[:, None, None] * (1.04 - 0.14 * np.clip(self.depth, 0, 1))
+        body = paint(colour, np.array(traits.second), second)
+        for trait, draw in _STRUCTURES.items():
+            strength = getattr(traits, trait)
+            if strength > _VISIBLE:
+                for tint, cover in draw(self):
+                    body = paint(body, tint, cover * strength)
+        return body
 
     def middle(self) -> Field:
-        radii = np.array([0.55 * self.appearance.radius])
-        return draw_spots(self.x, self.y, places=np.zeros((1, 2)), radii=radii)
+        return self.spots(np.zeros((1, 2)), np.array([0.55 * self.traits.radius]))
 
     def dots(self, count: int, radius: float) -> Field:
-        places = sample_disc(self.generator, count, radius=0.85 * self.appearance.radius)
-        radii = max(radius, 0.8 * self.pixel) * self.generator.uniform(0.75, 1.25, count)
-        return draw_spots(self.x, self.y, places=places, radii=radii)
+        places = self.places(count, radius=0.85 * self.traits.radius)
+        return self.spots(places, max(radius, 0.8 * self.pixel) * self.generator.uniform(0.75, 1.25, count))
 
     def network(self) -> Field:
         wave = 2 * np.pi / 0.3
@@ -314,21 +299,6 @@ class _Lesion:
     def spokes(self) -> Field:
         count, start = int(self.generator.integers(6, 9)), self.generator.uniform(0, 2 * np.pi)
         return soft_step(np.cos(np.arctan2(self.y, self.x) * count + start) - 0.3, width=0.6)
-
-    def draw_body(self) -> Field:
-        """Draw the colours of the lesion, [3, H, W], and the structures of its appearance on them."""
-        traits = self.appearance
-        patches = traits.patchy * self.noise(4)
-        side = traits.lopsided * (self.x / traits.radius)
-        second = soft_step(patches + side - 0.25, width=0.8) * min(1.0, traits.patchy + 0.3)
-        colour = np.array(traits.colour)[:, None, None] * (1.04 - 0.14 * np.clip(self.depth, 0, 1))
-        body = paint(colour, np.array(traits.second), second)
-        for trait, draw in _STRUCTURES.items():
-            strength = getattr(traits, trait)
-            if strength > _VISIBLE:
-                for tint, cover in draw(self):
-                    body = paint(body, tint, cover * strength)
-        return body
 
 
 def _draw_ridges(lesion: _Lesion) -> list[tuple[Field, Field]]:
@@ -355,25 +325,22 @@ _STRUCTURES: dict[str, Callable[[_Lesion], list[tuple[Field, Field]]]] = {
 }
 
 
-def _draw_artefacts(generator: np.random.Generator, image: Field) -> Field:
-    x, y = pixel_grid(image.shape[-1])
-    bubbles, ruler = generator.random(2)
+def _draw_artefacts(canvas: Canvas, image: Field) -> Field:
+    bubbles, ruler = canvas.generator.random(2)
     if bubbles < 0.2:
-        places = sample_disc(generator, 3, radius=1.1)
-        rim = draw_line(np.hypot(x - places[:, :1, None], y - places[:, 1:, None]) - 0.13, width=0.05).max(axis=0)
+        rim = draw_line(canvas.distances(canvas.places(3, radius=1.1)) - 0.13, width=0.05).max(axis=0)
         image = paint(image, _PALE, 0.6 * rim)
     if ruler < 0.15:
-        u, v = rotate_coordinates(x, y, angle=generator.uniform(0, 2 * np.pi))
-        ticks = draw_line(v - 0.85, width=0.12) * (np.cos(u * 2 * np.pi / 0.25) > 0.3)
+        along = canvas.rotate(canvas.generator.uniform(0, 2 * np.pi))
+        ticks = draw_line(along.y - 0.85, width=0.12) * (np.cos(along.x * 2 * np.pi / 0.25) > 0.3)
         image = paint(image, _BLACK, 0.6 * ticks)
     return image
 
 
-def _draw_hairs(generator: np.random.Generator, image: Field, mean: float) -> Field:
-    x, y = pixel_grid(image.shape[-1])
-    width = max(0.022, 0.55 / image.shape[-1])
+def _draw_hairs(canvas: Canvas, image: Field, mean: float) -> Field:
+    generator = canvas.generator
     for _ in range(min(5, int(generator.poisson(mean)))):
-        u, v = rotate_coordinates(x, y, angle=generator.uniform(0, np.pi))
-        course = v - generator.uniform(-0.9, 0.9) - generator.normal(0, 0.12) * u**2
-        image = paint(image, _BLACK, 0.7 * draw_line(course, width=width))
+        along = canvas.rotate(generator.uniform(0, np.pi))
+        course = along.y - generator.uniform(-0.9, 0.9) - generator.normal(0, 0.12) * along.x**2
+        image = paint(image, _BLACK, 0.7 * draw_line(course, width=max(0.022, 0.55 / len(image[0]))))
     return image
