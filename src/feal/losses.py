@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -201,22 +201,15 @@ class PlainDice(nn.Module):
 class Loss(Configurable, ABC):
     """Make a site's training objective, and read class probabilities from logits accordingly."""
 
-    @abstractmethod
-    def objective(
-        self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
-    ) -> Objective:
-        """Return the objective, given the labelled samples (or pixels) of each class, float64 [classes].
+    class_count_scope: ClassVar[ClassCountScope] = "site"
+    """Whose labels are counted, unless the configuration decides."""
 
-        Args:
-            task: classification or segmentation.
-            site_counts: those of the site.
-            total_counts: those of all sites.
-            scope: which of the two count; the loss's own choice if None.
-        """
+    @abstractmethod
+    def objective(self, task: Task, counts: Tensor) -> Objective:
+        """Return the objective for counts of labelled samples (or pixels) of each class, float64 [classes]."""
 
     def probability(self, logits: Tensor, *, task: Task) -> Tensor:
         """Return class probabilities of logits [N, C, ...]: by default the softmax."""
-        del task
         return torch.softmax(logits, dim=1)
 
 
@@ -234,12 +227,9 @@ class PlainLoss(Loss):
 
     params: Params
 
-    def objective(
-        self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
-    ) -> Objective:
+    def objective(self, task: Task, counts: Tensor) -> Objective:
         if task == "segmentation":
             return PlainDice()
-        counts = total_counts if scope == "global" else site_counts
         return PlainCrossEntropy(class_weight(self.params.class_weight, counts))
 
 
@@ -247,8 +237,7 @@ class PlainLoss(Loss):
 class BalancedLoss(Loss):
     """Balanced softmax over the labelled samples of all sites, or of the site alone."""
 
-    def objective(
-        self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
-    ) -> Objective:
-        del task
-        return BalancedCrossEntropy(site_counts if scope == "site" else total_counts)
+    class_count_scope: ClassVar[ClassCountScope] = "global"
+
+    def objective(self, task: Task, counts: Tensor) -> Objective:
+        return BalancedCrossEntropy(counts)

@@ -127,7 +127,7 @@ class _Entropy(torch.autograd.Function):
 
 
 def _can_fit(alpha: Tensor) -> bool:
-    """Tell whether no gradient is asked for and alpha is in the fits' range, from 1; a NaN passes and stays."""
+    """Return whether no gradient is needed and alpha is in the fits' range, from 1; a NaN passes and stays."""
     is_free = not (torch.is_grad_enabled() and alpha.requires_grad)
     return is_free and (alpha.numel() == 0 or not bool(alpha.amin() < 1))
 

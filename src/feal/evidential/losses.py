@@ -24,7 +24,7 @@ from feal.losses import (
     weight_of,
 )
 from feal.plugins import read_params
-from feal.settings import ClassCountScope, Component, Task
+from feal.settings import Component, Task
 
 
 class EvidentialObjective(nn.Module, ABC):
@@ -161,20 +161,18 @@ class EvidentialLoss(Loss):
 
     params: Params
 
-    def objective(
-        self, *, task: Task, site_counts: Tensor, total_counts: Tensor, scope: ClassCountScope | None
-    ) -> Objective:
+    def objective(self, task: Task, counts: Tensor) -> Objective:
         params, squared = self.params, self.is_squared(task)
         annealing = None if params.annealing == "none" else params.annealing
         if task == "segmentation":
             return EvidentialDice(params.lambda_, annealing, squared, activation=params.activation)
-        weight = class_weight(params.class_weight, total_counts if scope == "global" else site_counts)
+        weight = class_weight(params.class_weight, counts)
         return EvidentialCrossEntropy(
             params.lambda_, annealing, weight, activation=params.activation, squared=squared
         )
 
     def concentration(self, logits: Tensor, *, task: Task) -> Tensor:
-        """Return the Dirichlet parameters of logits [N, C, ...], as the objective of that task sees them."""
+        """Return the Dirichlet parameters of logits [N, C, ...], as in the objective of that task."""
         return concentration(logits, self.params.activation, squared=self.is_squared(task))
 
     def probability(self, logits: Tensor, *, task: Task) -> Tensor:

@@ -26,7 +26,7 @@ Values = dict[str, dict[str, object]]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatedBatch:
-    """What a metric sees of `B` test samples with `C` classes; in segmentation shapes end in `[H, W]`."""
+    """What a metric is computed from: `B` test samples with `C` classes; shapes of masks end in `[H, W]`."""
 
     logits: Tensor
     """`[B, C]`."""

@@ -1,10 +1,8 @@
 """Which samples to label next."""
 
-from feal.plugins import qualify_name, short_name
 from feal.selection.base import (
     EARLIER_ROLES,
     PREVIOUS_ROLES,
-    QUERIED,
     STRATEGIES,
     Columns,
     Models,
@@ -21,7 +19,6 @@ from feal.selection.base import (
     validate_selection,
 )
 from feal.selection.kcenter import k_center
-from feal.selection.kmeans import k_means, k_means_plus_plus
 from feal.selection.observe import observe_samples
 from feal.selection.relaxation import relax
 from feal.selection.scores import calibrated_uncertainty
@@ -30,7 +27,6 @@ from feal.selection.strategies import feal as _feal  # noqa: F401  (registers th
 __all__ = [
     "EARLIER_ROLES",
     "PREVIOUS_ROLES",
-    "QUERIED",
     "STRATEGIES",
     "Columns",
     "Models",
@@ -44,13 +40,9 @@ __all__ = [
     "calibrated_uncertainty",
     "find_strategy",
     "k_center",
-    "k_means",
-    "k_means_plus_plus",
     "make_selection",
     "observe_samples",
-    "qualify_name",
     "relax",
-    "short_name",
     "top_k",
     "validate_selection",
 ]

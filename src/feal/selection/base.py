@@ -57,12 +57,8 @@ class SelectionContext:
     @property
     def objective(self) -> Objective:
         """What a network is trained by at this site."""
-        return self.loss.objective(
-            task=self.task,
-            site_counts=self.site_counts,
-            total_counts=self.total_counts,
-            scope=self.class_count_scope,
-        )
+        scope = self.class_count_scope or self.loss.class_count_scope
+        return self.loss.objective(self.task, self.site_counts if scope == "site" else self.total_counts)
 
     def concentration(self, logits: Tensor) -> Tensor:
         """Return the Dirichlet parameters of logits, by default settings if the loss is not evidential."""
@@ -240,16 +236,16 @@ def validate_selection(selection: Selection, pool: Columns, budget: int, *, stra
     if not len(selection.ids) == distinct == wanted:
         raise FealError(
             f"Strategy {strategy} chose {len(selection.ids)} samples, {distinct} different ones of the pool, "
-            f"where {wanted} were asked for: mend its `choose`."
+            f"where {wanted} were asked for: correct its `choose`."
         )
     if wanted and "score" not in selection.parts:
-        raise FealError(f"Strategy {strategy} chose without a part called score: mend its `choose`.")
+        raise FealError(f"Strategy {strategy} chose without a part called score: correct its `choose`.")
     for name, part in selection.parts.items():
         if len(part) != wanted:
             raise FealError(f"Strategy {strategy} gave {len(part)} numbers as {name}, not one a sample chosen.")
         if not bool(torch.isfinite(part).all()):
             sample = selection.ids[int((~torch.isfinite(part)).nonzero()[0])]
-            raise FealError(f"Strategy {strategy} gave sample {sample} a {name} that is not finite: mend it.")
+            raise FealError(f"Strategy {strategy} gave sample {sample} a {name} that is not finite: correct it.")
 
 
 def make_selection(pool: Columns, indices: Tensor, parts: Mapping[str, Tensor], **counts: int) -> Selection:

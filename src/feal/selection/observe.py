@@ -82,7 +82,7 @@ def _check_column(name: str, column: Tensor, names: Sequence[str]) -> None:
     if column.dim() == 0 or len(column) != len(names):
         raise FealError(
             f"The column '{name}' has the shape {list(column.shape)} for {len(names)} samples: "
-            "mend the strategy's `observe`."
+            "correct the strategy's `observe`."
         )
     is_finite = column.isfinite().reshape(len(column), -1).all(1)
     if not bool(is_finite.all()):

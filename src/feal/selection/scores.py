@@ -115,9 +115,9 @@ def _check(columns: dict[Term, Tensor], calibration: str, terms: Sequence[str]) 
         raise ValueError(f"The terms are some of {', '.join(TERMS)}, not {unknown[0]!r}.")
     if not terms:
         raise ValueError("The calibrated uncertainty needs at least one term.")
-    shapes = {name: list(column.shape) for name, column in columns.items()}
-    if any(column.ndim != 1 for column in columns.values()) or len(set(map(tuple, shapes.values()))) > 1:
-        described = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    shapes = {column.shape for column in columns.values()}
+    if len(shapes) > 1 or len(shapes.pop()) != 1:
+        described = ", ".join(f"{name} {list(column.shape)}" for name, column in columns.items())
         raise ValueError(f"The terms are one number a sample, of the same length, not {described}.")
 
 

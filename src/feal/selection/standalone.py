@@ -105,11 +105,9 @@ def _role_models(
             f"Strategy {type(strategy).__name__} looks at the models {', '.join(required)}, "
             f"and models has no {' or '.join(missing)}: pass one for each."
         )
-    return {role: RoleModel(_adapt(models[role]).to(device).eval()) for role in required}
-
-
-def _adapt(module: nn.Module) -> Network:
-    return module if isinstance(module, Network) else ModuleAdapter(module)
+    modules = {role: models[role] for role in required}
+    networks = {role: net if isinstance(net, Network) else ModuleAdapter(net) for role, net in modules.items()}
+    return {role: RoleModel(network.to(device).eval()) for role, network in networks.items()}
 
 
 def _images(batch: Batch, device: str | torch.device) -> Tensor:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from feal.federation import protocol as messages
 from feal.metrics import Statistics, compute_metrics, find_metrics
 from feal.metrics.statistics import compute_diagnostics
+from feal.plugins import short_name
 from feal.rundir.journal import State
 from feal.rundir.records import Diagnostics, MetricValue, Round, SiteSelection, Step
-from feal.selection import find_strategy, short_name
+from feal.selection import find_strategy
 from feal.settings import Settings, Transforms, ceil_share
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
@@ -17,6 +16,7 @@ from feal.selection.base import (
     SelectionContext,
     Strategy,
     make_selection,
+    top_k,
 )
 from feal.selection.relaxation import relax
 from feal.selection.scores import TERMS, Calibration, Term, calibrated_uncertainty
@@ -68,29 +68,22 @@ class Feal(Strategy):
         if len(pool) == 0:
             return Selection(ids=[])
         params = self.params
+        columns = {name: pool[name] for name in ("aleatoric_global", "aleatoric_local", "epistemic_global")}
+        aleatoric_global, aleatoric_local, epistemic_global = columns.values()
         score = calibrated_uncertainty(
-            pool["aleatoric_global"],
-            pool["aleatoric_local"],
-            pool["epistemic_global"],
-            params.calibration,
-            terms=params.terms,
+            aleatoric_global, aleatoric_local, epistemic_global, params.calibration, terms=params.terms
         )
         indices, filled = relax(score, pool["deep"], budget, n=params.n, tau=params.tau, rule=params.rule)
         walked = len(indices) - filled
-        parts = {
-            "score": score,
-            "aleatoric_global": pool["aleatoric_global"],
-            "aleatoric_local": pool["aleatoric_local"],
-            "epistemic_global": pool["epistemic_global"],
-        }
-        return make_selection(pool, indices, parts, rejected=_passed_over(score, indices, walked), filled=filled)
+        rejected = _count_rejected(score, indices, walked)
+        return make_selection(pool, indices, {"score": score, **columns}, rejected=rejected, filled=filled)
 
 
-def _passed_over(score: Tensor, indices: Tensor, walked: int) -> int:
-    """Candidates that the walk rejected before it took its last one (all the rest if it ran short)."""
+def _count_rejected(score: Tensor, indices: Tensor, walked: int) -> int:
+    """Return how many candidates the walk rejected before it took its last one (all the rest if it ran short)."""
     if walked < len(indices):
         return len(score) - walked
     if walked == 0:
         return 0
-    order = torch.argsort(score, descending=True, stable=True)
+    order = top_k(score, len(score))
     return int((order == indices[-1]).nonzero()) + 1 - walked

@@ -1,4 +1,4 @@
-"""Temporal output discrepancy (Huang et al., ICCV 2021): what the model has changed its mind about."""
+"""Temporal output discrepancy (Huang et al., ICCV 2021): predictions that have changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Tod(RankingStrategy, QueryingStrategy):
     """1/2 ||p_now - p_before||^2, largest first.
 
     `before` is the same model at the end of the previous active-learning round. Under `ensemble` the global
-    model, fine-tuned on the site's labels, is held against the previous local model. The form for segmentation
+    model, fine-tuned on the site's labels, is compared with the previous local model. The form for segmentation
     is ours: the mean over pixels.
     """
 
