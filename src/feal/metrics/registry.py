@@ -192,14 +192,12 @@ def extra_sums(metrics: Sequence[Metric], batch: EvaluatedBatch) -> dict[str, di
     Raises:
         FealError: a metric fails, or a sum is neither a finite number nor a vector of such.
     """
-    extra = {metric.name: _own_sums(metric, batch) for metric in metrics}
-    return {name: sums for name, sums in extra.items() if sums}
+    return {metric.name: sums for metric in metrics if (sums := _own_sums(metric, batch))}
 
 
 def find_bad_sum(statistics: Statistics, metrics: Sequence[Metric]) -> str:
     """Return which sum of a metric is missing, unknown or impossible, in a few words; empty if none is."""
-    declared = {metric.name: dict(metric.bounds(statistics)) for metric in metrics}
-    declared = {name: bounds for name, bounds in declared.items() if bounds}
+    declared = {metric.name: bounds for metric in metrics if (bounds := metric.bounds(statistics))}
     if statistics.extra.keys() != declared.keys():
         return f"sums of {_listed(statistics.extra)}, not of {_listed(declared)}"
     for name, bounds in declared.items():
@@ -274,8 +272,7 @@ def _as_array(value: ArrayLike | Tensor) -> NDArray[np.float64]:
 
 
 def _is_bounded(value: Sum, bound: Bound) -> bool:
-    values = value if isinstance(value, list) else [value]
-    length = None if not isinstance(value, list) else len(value)
+    values, length = (value, len(value)) if isinstance(value, list) else ([value], None)
     return length == bound.length and all(is_within(number, bound.low, bound.high) for number in values)
 
 
