@@ -17,6 +17,7 @@ from feal.data.prepare import duplicates as likeness
 from feal.data.prepare.duplicates import (
     DISTANCE,
     NAMED,
+    StoredSample,
     find_leaks,
     find_near_pairs,
     find_straddling,
@@ -151,13 +152,22 @@ def test_real_repeats_are_found_and_kept_on_one_side(tmp_path: Path) -> None:
 def test_a_leak_of_many_pictures_shows_every_part_first_and_counts_the_rest() -> None:
     count = 1000
     places = [("alder", "train")] * 500 + [("alder", "test")] * 100 + [("birch", "train")] * 400
-    (entry,) = find_leaks(
-        ids=[f"{number:04}" for number in range(count)],
-        sites=[site for site, _ in places],
-        splits=[split for _, split in places],
-        same=to_pairs([(0, number) for number in range(1, count)]),
-        near=to_pairs([]),
-    )
+    samples = [
+        StoredSample(
+            record=SourceRecord(site=site, id="", image=Path("1.png")),
+            id=f"{number:04}",
+            labelled=True,
+            digest="",
+            hash=0,
+            thumbnail=np.zeros((16, 16), np.uint8),
+            chunk=0,
+            row=number,
+            split=split,
+        )
+        for number, (site, split) in enumerate(places)
+    ]
+    same = to_pairs([(0, number) for number in range(1, count)])
+    (entry,) = find_leaks(samples, same=same, near=to_pairs([]))
     assert entry["pictures"] == count
     assert [len(entry[key]) for key in ("samples", "sites", "splits")] == [NAMED] * 3
     assert entry["samples"][:4] == ["0000", "0500", "0600", "0001"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from scipy.sparse.csgraph import connected_components
 from feal.data.prepare.base import SourceRecord, Split, list_first
 from feal.data.prepared import scale_pixels
 from feal.rng import Address
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Pairs = NDArray[np.int64]
 """Pairs of sample numbers [m, 2], the smaller one first."""
@@ -59,16 +62,8 @@ class StoredSample:
     thumbnail: NDArray[np.uint8]
     chunk: int
     row: int
-
-
-@dataclass(frozen=True)
-class SplitAssignment:
-    """The patient and the split of each sample, and the origin of each site's split."""
-
-    patients: Sequence[str]
-    splits: Sequence[Split]
-    origins: Mapping[str, str]
-    remarks: Sequence[str]
+    patient: str = ""
+    split: Split = "train"
 
 
 def fingerprint_image(image: NDArray[Any]) -> tuple[int, NDArray[np.uint8]]:
@@ -192,34 +187,42 @@ def _is_confirmed(thumbnails: NDArray[np.uint8], pairs: Pairs) -> NDArray[np.boo
     return confirmed
 
 
-def assign_splits(samples: Sequence[StoredSample], *, same: Pairs, near: Pairs) -> SplitAssignment:
-    """Assign each site's split: the one that it is shipped with, or 8:2 by patient or by similarity."""
-    patients = [""] * len(samples)
-    splits: list[Split] = ["train"] * len(samples)
+def assign_splits(
+    samples: Sequence[StoredSample], *, same: Pairs, near: Pairs
+) -> tuple[list[StoredSample], dict[str, str], list[str]]:
+    """Assign patient and split: the one that a site is shipped with, or 8:2 by patient or by similarity.
+
+    Returns the samples, the origin of each site's split, and remarks.
+    """
+    assigned = list(samples)
     origins: dict[str, str] = {}
     remarks: list[str] = []
     # Over all sites: two images of a site may be linked by a copy at another site.
     likes = label_groups(len(samples), np.concatenate([same, near]))
     sites = np.array([sample.record.site for sample in samples])
     for site in np.unique(sites).tolist():
-        numbers = np.flatnonzero(sites == site)
-        members = [samples[number] for number in numbers.tolist()]
+        numbers = np.flatnonzero(sites == site).tolist()
+        members = [samples[number] for number in numbers]
         ids = [member.id for member in members]
         groups = [member.record.group for member in members]
         alike = find_same_pairs(list(zip(likes[numbers].tolist(), groups, strict=True)))
-        names, units = group_samples(ids, groups, alike)
-        chosen = [member.record.split for member in members if member.record.split is not None]
-        if chosen:
+        patients, units = group_samples(ids, groups, alike)
+        splits = [member.record.split for member in members if member.record.split is not None]
+        if splits:
             origins[site] = "shipped"
-            remarks += _remark_straddling(site, [group or "" for group in groups], chosen)
+            both = [group for group in find_straddling([group or "" for group in groups], splits) if group]
+            if both:
+                count = "1 patient" if len(both) == 1 else f"{len(both)} patients, cases or lesions"
+                listed = f"{count} on both sides ({list_first(both)})"
+                remarks.append(f"The split that site {site} comes with has {listed}; it is kept.")
         else:
             origins[site] = "8:2 by likeness" if None in groups else "8:2 by patient"
-            chosen = split_train_test(units, ids, [member.labelled for member in members], site=site)
-        if "test" not in chosen:
+            splits = split_train_test(units, ids, [member.labelled for member in members], site=site)
+        if "test" not in splits:
             remarks.append(f"Site {site} has no test sample: nothing is measured there.")
-        for number, name, split in zip(numbers, names, chosen, strict=True):
-            patients[number], splits[number] = name, split
-    return SplitAssignment(patients, splits, origins, remarks)
+        for number, patient, split in zip(numbers, patients, splits, strict=True):
+            assigned[number] = replace(samples[number], patient=patient, split=split)
+    return assigned, origins, remarks
 
 
 def group_samples(
@@ -274,62 +277,41 @@ def find_straddling(patients: Sequence[Any], parts: Sequence[str]) -> list[Any]:
     return sorted(patient for patient, count in counts.items() if count > 1)
 
 
-def _remark_straddling(site: str, groups: Sequence[str], splits: Sequence[str]) -> list[str]:
-    both = [group for group in find_straddling(groups, splits) if group]
-    patients = "1 patient" if len(both) == 1 else f"{len(both)} patients, cases or lesions"
-    text = f"The split that site {site} comes with has {patients} on both sides ({list_first(both)}); it is kept."
-    return [text] if both else []
-
-
-def find_leaks(
-    *, ids: Sequence[str], sites: Sequence[str], splits: Sequence[str], same: Pairs, near: Pairs
-) -> list[dict[str, Any]]:
+def find_leaks(samples: Sequence[StoredSample], *, same: Pairs, near: Pairs) -> list[dict[str, Any]]:
     """Find identical or nearly identical images in both splits or at several sites; pairs are sample numbers.
 
     Leaks of identical images come first, and those between train and test first. Each is an entry of the manifest:
     its kind, the number of images, and the first `NAMED` of them.
     """
-    places = list(zip(sites, splits, strict=True))
-    numbers: dict[tuple[str, str], int] = {}
-    where = np.array([numbers.setdefault(place, len(numbers)) for place in places], dtype=np.int64)
-    found = [("same", members) for members in _groups(len(ids), same) if len(set(where[members])) > 1]
-    across = near[where[near[:, 0]] != where[near[:, 1]]]
-    found += [("near", members) for members in _groups(len(ids), across)]
+    table = _tabulate(samples)
+    part = table.groupby(["sites", "splits"]).ngroup().to_numpy()
+    across = near[part[near[:, 0]] != part[near[:, 1]]]
     leaks = []
-    for kind, members in found:
+    for kind, pairs in (("same", same), ("near", across)):
+        members = table.assign(part=part, group=label_groups(len(table), pairs)).loc[np.unique(pairs)]
         # One image of every site and split comes first, so that a truncated list still shows where the leak is.
-        seen: Counter[tuple[str, str]] = Counter()
-        ranks = {}
-        for number in sorted(members, key=lambda number: (sites[number], ids[number])):
-            ranks[number] = seen[places[number]]
-            seen[places[number]] += 1
-        ordered = sorted(ranks, key=ranks.__getitem__)
-        is_one_split = len({split for _, split in seen}) == 1
-        leaks.append(((kind != "same", is_one_split, [ids[number] for number in ordered]), kind, ordered))
+        members = members.sort_values(["sites", "samples"])
+        members["rank"] = members.groupby(["group", "part"]).cumcount()
+        for _, leak in members.sort_values("rank", kind="stable").groupby("group"):
+            if leak["part"].nunique() > 1:
+                leaks.append((kind != "same", leak["splits"].nunique() == 1, leak["samples"].tolist(), kind, leak))
+    leaks.sort(key=lambda leak: leak[:3])
     return [
-        {
-            "kind": kind,
-            "pictures": len(ordered),
-            "samples": [ids[number] for number in ordered[:NAMED]],
-            "sites": [sites[number] for number in ordered[:NAMED]],
-            "splits": [splits[number] for number in ordered[:NAMED]],
-        }
-        for _, kind, ordered in sorted(leaks, key=lambda leak: leak[0])
+        {"kind": kind, "pictures": len(leak)}
+        | {name: leak[name].tolist()[:NAMED] for name in ("samples", "sites", "splits")}
+        for *_, kind, leak in leaks
     ]
 
 
-def count_repeats(sites: Sequence[str], same: Pairs) -> dict[str, int]:
+def count_repeats(samples: Sequence[StoredSample], *, same: Pairs) -> dict[str, int]:
     """Count by site the images whose pixels repeat an earlier image of the same site."""
-    counts: Counter[str] = Counter()
-    for members in _groups(len(sites), same):
-        for site, count in Counter(sites[number] for number in members).items():
-            counts[site] += count - 1
-    return {site: count for site, count in sorted(counts.items()) if count}
+    members = _tabulate(samples).assign(group=label_groups(len(samples), same)).loc[np.unique(same)]
+    groups = members.groupby("sites")["group"]
+    return {str(site): int(count) for site, count in (groups.size() - groups.nunique()).items() if count}
 
 
-def _groups(count: int, pairs: Pairs) -> list[list[int]]:
-    groups = label_groups(count, pairs)
-    members: dict[int, list[int]] = defaultdict(list)
-    for number in np.unique(pairs).tolist():
-        members[int(groups[number])].append(number)
-    return list(members.values())
+def _tabulate(samples: Sequence[StoredSample]) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = [(sample.id, sample.record.site, sample.split) for sample in samples]
+    return pd.DataFrame(rows, columns=["samples", "sites", "splits"])

@@ -12,17 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord, UnusableFileError
 from feal.data.prepare import decode as decoding
-from feal.data.prepare.base import (
-    DatasetSource,
-    DecodedSample,
-    Finding,
-    ScanResult,
-    SourceRecord,
-    Split,
-    UnusableFileError,
-    make_finding,
-)
+from feal.data.prepare.base import Split, make_finding
 from feal.data.prepare.decode import is_volume, strip_suffix
 from feal.data.prepare.image_table import (
     ImageListing,

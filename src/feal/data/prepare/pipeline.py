@@ -24,7 +24,7 @@ from feal.data.manifest import MANIFEST_FILE, read_manifest
 from feal.data.prepare import base
 from feal.data.prepare import duplicates as compare
 from feal.data.prepare.base import DatasetSource, Finding, SourceRecord, UnusableFileError
-from feal.data.prepare.duplicates import SplitAssignment, StoredSample
+from feal.data.prepare.duplicates import StoredSample
 from feal.data.prepared import NO_LABEL
 from feal.data.verify import verify
 from feal.data.writer import OtherSetError, PreparedWriter, check_target, other_set_error
@@ -154,22 +154,21 @@ class _Job:
             raise FealError(f"No file in {self.folder} can be used for {self.dataset.name}: check the folder.")
         self.progress("comparing", 0, 1)
         same, near = compare.find_duplicates(samples)
-        assignment = compare.assign_splits(samples, same=same, near=near)
-        sites, ids = [sample.record.site for sample in samples], [sample.id for sample in samples]
-        leaks = compare.find_leaks(ids=ids, sites=sites, splits=assignment.splits, same=same, near=near)
+        samples, origins, remarks = compare.assign_splits(samples, same=same, near=near)
+        leaks = compare.find_leaks(samples, same=same, near=near)
         source = {
             "download": self.dataset.name,
             "version": self.dataset.version,
             "inputs": self.inputs,
             "absent": sorted(self.scan.absent),
-            "remarks": [*self.scan.remarks, *assignment.remarks],
+            "remarks": [*self.scan.remarks, *remarks],
             "left_out": list(map(asdict, left_out)),
-            "split": assignment.origins,
-            "repeats": compare.count_repeats(sites, same),
+            "split": origins,
+            "repeats": compare.count_repeats(samples, same=same),
             "leaks": leaks[:_LISTED_LEAKS],
             "leaks_found": len(leaks),
         }
-        self._write(chunks, samples, assignment, source)
+        self._write(chunks, samples, source)
         write_json(self.to / _STAMP, {"inputs": self.stamp})
         shutil.rmtree(work, ignore_errors=True)
         return PreparationResult(root=self.to, fresh=True, source=source)
@@ -223,35 +222,26 @@ class _Job:
             findings.append(Finding(file=site, problem="is a site without any usable training sample"))
         return [sample for sample in good if sample.record.site in trained], findings
 
-    def _write(
-        self,
-        chunks: Sequence[_Chunk],
-        samples: Sequence[StoredSample],
-        assignment: SplitAssignment,
-        source: dict[str, Any],
-    ) -> None:
+    def _write(self, chunks: Sequence[_Chunk], samples: Sequence[StoredSample], source: dict[str, Any]) -> None:
         is_partly_labelled = not all(sample.labelled for sample in samples)
-        places = [(sample.chunk, sample.record.site) for sample in samples]
         with PreparedWriter(self.to, **self.facts, source=source) as writer:
-            sites = {site: writer.site(site) for site in assignment.origins}
-            for done, (place, group) in enumerate(groupby(range(len(samples)), key=places.__getitem__)):
+            sites = {site: writer.site(site) for site in source["split"]}
+            runs = groupby(samples, key=lambda sample: (sample.chunk, sample.record.site))
+            for done, ((number, site), run) in enumerate(runs):
                 self.progress("writing", done, len(chunks))
-                numbers = list(group)
-                members = [samples[number] for number in numbers]
-                splits = [assignment.splits[number] for number in numbers]
-                chunk, rows = chunks[place[0]], [member.row for member in members]
-                sites[place[1]].append(
+                members = list(run)
+                rows = [member.row for member in members]
+                sites[site].append(
                     ids=[member.id for member in members],
-                    patients=[assignment.patients[number] for number in numbers],
-                    splits=splits,
+                    patients=[member.patient for member in members],
+                    splits=[member.split for member in members],
                     initial=[
-                        is_partly_labelled and member.labelled and split == "train"
-                        for member, split in zip(members, splits, strict=True)
+                        is_partly_labelled and member.labelled and member.split == "train" for member in members
                     ],
                     sources=[base.relative_name(member.record.image, self.folder) for member in members],
                     labelled=[member.labelled for member in members],
-                    images=chunk.array("images")[rows],
-                    labels=chunk.array("labels")[rows],
+                    images=chunks[number].array("images")[rows],
+                    labels=chunks[number].array("labels")[rows],
                 )
 
 

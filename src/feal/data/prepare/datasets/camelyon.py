@@ -7,16 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from feal.data.prepare.base import (
-    DATASET_SOURCES,
-    DatasetSource,
-    DecodedSample,
-    Finding,
-    ScanResult,
-    SourceRecord,
-    UnusableFileError,
-    relative_name,
-)
+from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord, UnusableFileError
+from feal.data.prepare.base import DATASET_SOURCES, relative_name
 from feal.data.prepare.datasets.layout import (
     find_entry,
     find_home,

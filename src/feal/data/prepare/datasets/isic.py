@@ -7,15 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from feal.data.prepare.base import (
-    DATASET_SOURCES,
-    DatasetSource,
-    DecodedSample,
-    Finding,
-    ScanResult,
-    SourceRecord,
-    relative_name,
-)
+from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord
+from feal.data.prepare.base import DATASET_SOURCES, relative_name
 from feal.data.prepare.datasets.layout import find_entry, find_home, index_by_stem, list_files, match_files
 from feal.data.prepare.decode import decode_image, fit_sample, to_rgb
 from feal.data.prepare.image_table import parse_index, parse_split, parse_whole, read_table

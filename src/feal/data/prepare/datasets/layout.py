@@ -10,16 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.prepare.base import (
-    DatasetSource,
-    DecodedSample,
-    Finding,
-    ScanResult,
-    SourceRecord,
-    Split,
-    make_finding,
-    relative_name,
-)
+from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord
+from feal.data.prepare.base import Split, make_finding, relative_name
 from feal.data.prepare.decode import (
     IMAGE_SUFFIXES,
     decode_pair,

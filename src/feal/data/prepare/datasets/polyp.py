@@ -11,14 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.data.prepare.base import (
-    DATASET_SOURCES,
-    ScanResult,
-    SourceRecord,
-    Split,
-    UnusableFileError,
-    make_finding,
-)
+from feal.data.prepare import ScanResult, SourceRecord, UnusableFileError
+from feal.data.prepare.base import DATASET_SOURCES, Split, make_finding
 from feal.data.prepare.datasets.layout import PairedFolders, Pairing, find_entry, find_home, merge, pair_folder
 from feal.data.resize import Fitting
 
