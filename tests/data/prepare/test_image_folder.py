@@ -185,6 +185,13 @@ def test_volumes_are_sliced(root: Path) -> None:
     assert len(set(site.patients("test").tolist())) == 1
 
 
+def test_volumes_are_paired_whatever_the_case_of_their_suffix(root: Path) -> None:
+    for case in range(2):
+        _volume(root / "alder" / "image" / f"case{case}.NII.GZ", np.full((8, 8, 2), case + 1, np.uint8))
+        _volume(root / "alder" / "mask" / f"case{case}.nii.gz", np.zeros((8, 8, 2), np.uint8))
+    assert prepared_own(root, "segmentation").site("alder").ids()[:2].tolist() == ["case0-000", "case0-001"]
+
+
 def _volume(path: Path, voxels: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), path)

@@ -179,6 +179,16 @@ def test_a_full_disk_while_decoding_names_the_place(dataset: Path, monkeypatch: 
         prepared(dataset)
 
 
+def test_a_damaged_chunk_is_named(dataset: Path) -> None:
+    (dataset / "alder" / "masks" / "00.png").unlink()
+    with pytest.raises(FindingsError):
+        prepared(dataset)
+    images = next((dataset.parent / ".to.work").glob("*.images.npy"))
+    images.write_bytes(images.read_bytes()[:200])
+    with pytest.raises(FealError, match=r"images.npy is damaged .*: remove .*\.to\.work and repeat the command"):
+        prepared(dataset, skip_bad=True)
+
+
 def test_two_at_once_are_refused(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Blobs.read
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from feal.data.manifest import is_name
 from feal.data.resize import Fitting
@@ -20,6 +21,7 @@ from feal.registry import Registry
 from feal.settings import Task
 
 Split = Literal["train", "test"]
+_Text = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +208,12 @@ def create_source(kind: type[DatasetSource]) -> DatasetSource:
     Raises:
         FealError: an attribute is missing or invalid, or the constructor fails.
     """
-    for name, (fits, wanted) in _ATTRIBUTES.items():
-        if not fits(getattr(kind, name, None)):
-            raise FealError(f"The data set {kind.__name__} needs the attribute `{name}`, {wanted}: add it.")
+    try:
+        _Attributes.model_validate({name: getattr(kind, name, None) for name in _Attributes.model_fields})
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
+        wanted = _Attributes.model_fields[name].description
+        raise FealError(f"The data set {kind.__name__} needs the attribute `{name}`, {wanted}: add it.") from None
     try:
         return kind()
     except FealError:
@@ -307,23 +312,17 @@ def _is_valid_id(text: str) -> bool:
     return text.isprintable() and 0 < len(text) <= 400
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
+class _Attributes(BaseModel):
+    """The attributes that a class must have, with what they must be."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: _Text = Field(description="a string")
+    task: Task = Field(description="classification or segmentation")
+    classes: tuple[_Text, ...] | list[_Text] = Field(min_length=2, description="the names of two classes or more")
+    size: int = Field(gt=0, description="a whole number of pixels")
 
 
-_ATTRIBUTES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (_is_text, "a string"),
-    "task": (lambda value: value in get_args(Task), "classification or segmentation"),
-    "classes": (
-        lambda value: isinstance(value, list | tuple) and len(value) > 1 and all(map(_is_text, value)),
-        "the names of two classes or more",
-    ),
-    "size": (
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0,
-        "a whole number of pixels",
-    ),
-}
-"""The attributes that a class must have, how they are checked, and what they must be."""
 _FIELDS: Mapping[str, tuple[type, ...]] = {
     "site": (str,),
     "id": (str,),

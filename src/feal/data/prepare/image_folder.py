@@ -26,6 +26,7 @@ from feal.data.prepare.image_table import (
     parse_whole,
 )
 from feal.data.resize import Fitting
+from feal.data.samples import SPLITS
 from feal.errors import FealError
 from feal.settings import Task
 
@@ -273,15 +274,11 @@ def _parse_place(folders: Sequence[str]) -> tuple[str, Split | None, str] | None
     >>> _parse_place(("alder", "nevus")), _parse_place(("test", "alder", "nevus"))
     (('alder', None, 'nevus'), ('alder', 'test', 'nevus'))
     """
-    splits = [folder if folder in ("train", "test") else None for folder in folders]
-    match folders, splits:
-        case (site, kind), (None, None):
-            return site, None, kind
-        case (_, site, kind), (str(split), _, None):
-            return site, parse_split(split), kind
-        case (site, _, kind), (None, str(split), None):
-            return site, parse_split(split), kind
-    return None
+    names = [name for name in folders if name not in SPLITS]
+    if len(names) != 2 or len(folders) > 3 or folders[-1] != names[-1]:
+        return None
+    split = next((parse_split(name) for name in folders if name in SPLITS), None)
+    return names[0], split, names[1]
 
 
 def _pair_masks(
@@ -314,7 +311,7 @@ def _join(*parts: str | None) -> str:
 
 
 def _find_empty_sites(folder: Path, filled: set[str]) -> list[Finding]:
-    above = [path for path in folder.iterdir() if path.is_dir() and parse_split(path.name) == path.name]
+    above = [path for path in folder.iterdir() if path.is_dir() and path.name in SPLITS]
     places = [path for root in (folder, *above) for path in root.iterdir() if path.is_dir() and path not in above]
     empty = {path.name for path in places if not path.name.startswith(".")} - filled
     return [Finding(file=name, problem="is a site without any image") for name in empty]

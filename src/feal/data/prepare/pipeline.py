@@ -261,7 +261,14 @@ class _Chunk:
         return self.place.with_suffix(f".{name}.npy")
 
     def array(self, name: str) -> NDArray[Any]:
-        return np.asarray(np.load(self.path(name), mmap_mode="r"))
+        """Memory-map an array of a decoded chunk; a damaged file is a `FealError`."""
+        path = self.path(name)
+        try:
+            return np.asarray(np.load(path, mmap_mode="r"))
+        except (OSError, ValueError) as error:
+            raise FealError(
+                f"{path} is damaged ({error}): remove {path.parent} and repeat the command."
+            ) from error
 
 
 def _decode_each(
