@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from feal.data.prepare.base import DecodedSample, SourceRecord, UnusableFileError, list_first
+from feal.data.prepare.base import DatasetSource, DecodedSample, SourceRecord, UnusableFileError, list_first
 from feal.data.resize import Fitting
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
@@ -90,18 +90,19 @@ def decode_mask(path: Path) -> NDArray[Any]:
     return values if values.ndim == 2 else values[..., 0]
 
 
-def decode_pair(record: SourceRecord) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Decode an image [H, W] or [H, W, 3] and the values [H, W] of its mask, or two volumes [X, Y, Z].
+def decode_pair(record: SourceRecord) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Decode an image [H, W] or [H, W, 3] and the values [H, W] of its mask if it has one, or volumes [X, Y, Z].
 
     Raises:
-        UnusableFileError: there is no mask, one of them cannot be read, or they differ in size.
+        UnusableFileError: one of them cannot be read, or they differ in size.
     """
+    image = decode_volume(record.image) if is_volume(record.image) else decode_image(record.image)
     if record.mask is None:
-        raise UnusableFileError("has no mask")
-    if is_volume(record.image):
-        image, values = decode_volume(record.image), decode_volume(record.mask)
-    else:
-        image, values = decode_image(record.image), decode_mask(record.mask)
+        return image, None
+    if is_volume(record.mask) != is_volume(record.image):
+        mask, other = ("volume", "flat image") if is_volume(record.mask) else ("flat image", "volume")
+        raise UnusableFileError(f"is a {mask} as the mask of a {other}", file=record.mask)
+    values = decode_volume(record.mask) if is_volume(record.mask) else decode_mask(record.mask)
     check_same_size(image, values, file=record.mask)
     return image, values
 
@@ -176,7 +177,7 @@ def to_eight_bits(array: NDArray[Any]) -> NDArray[Any]:
     return (array >> 8).astype(np.uint8) if array.dtype == np.uint16 else array
 
 
-def to_grey(image: NDArray[Any], *, file: Path, problem: str) -> NDArray[Any]:
+def to_grey(image: NDArray[Any], *, file: Path, problem: str = "has colours, but should be grey") -> NDArray[Any]:
     """Convert an image saved as three equal channels to [H, W].
 
     Raises:
@@ -215,15 +216,6 @@ def check_same_size(image: NDArray[Any], mask: NDArray[Any], *, file: Path | Non
         raise UnusableFileError(f"is a mask of size {sizes[0]} and its image has {sizes[1]}", file=file)
 
 
-def slice_volume(
-    id: str, voxels: NDArray[Any], mask: NDArray[np.uint8] | None
-) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8] | None]]:
-    """Yield the slices [H, W] of a volume [X, Y, Z] and of its mask, each with an id of its own."""
-    for place in range(voxels.shape[2]):
-        # The first axis of NIfTI runs along a row of the image.
-        yield f"{id}-{place:03}", voxels[..., place].T, None if mask is None else mask[..., place].T
-
-
 def fit_sample(
     id: str, image: NDArray[Any], label: int | NDArray[np.uint8] | None, *, fitting: Fitting, size: int
 ) -> DecodedSample:
@@ -233,3 +225,39 @@ def fit_sample(
     if isinstance(label, np.ndarray):
         label = fitting.fit_mask(label, size, size)
     return DecodedSample(id=id, image=np.ascontiguousarray(planes), label=label)
+
+
+class ImageSource(DatasetSource):
+    """A source of images or volumes, whose subclass says what their pixels and the values of their masks mean."""
+
+    fitting: ClassVar[Fitting]
+    mask_values: ClassVar[Mapping[int, int]]
+    """Segmentation: the class of each value of a mask."""
+
+    def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
+        """Decode an image, or the slices of a volume, with class or mask, and fit them."""
+        return [fit_sample(*sample, fitting=self.fitting, size=size) for sample in self.decode(record)]
+
+    def decode(self, record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], int | NDArray[np.uint8] | None]]:
+        """Yield the id, the pixels and the class or mask of each sample of a record, not fitted yet."""
+        image, values = decode_pair(record)
+        pixels = self.to_pixels(image, record)
+        mask = None if values is None else self.to_classes(values, record)
+        if not is_volume(record.image):
+            yield record.id, pixels, record.label if mask is None else mask
+            return
+        for place in range(pixels.shape[2]):
+            # The first axis of NIfTI runs along a row of the image.
+            label = record.label if mask is None else mask[..., place].T
+            yield f"{record.id}-{place:03}", pixels[..., place].T, label
+
+    def to_pixels(self, image: NDArray[Any], record: SourceRecord) -> NDArray[Any]:
+        """Convert a decoded image or volume to the channels and the type of the data set."""
+        if self.channels == 3:
+            return to_rgb(image)
+        grey = image if is_volume(record.image) else to_grey(image, file=record.image)
+        return to_eight_bits(grey) if self.dtype == "uint8" else grey
+
+    def to_classes(self, values: NDArray[Any], record: SourceRecord) -> NDArray[np.uint8]:
+        """Convert the values of a mask to class numbers."""
+        return map_values(values, self.mask_values, file=record.mask)

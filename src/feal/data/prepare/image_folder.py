@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord, UnusableFileError
+from feal.data.prepare import Finding, ScanResult, SourceRecord, UnusableFileError
 from feal.data.prepare import decode as decoding
 from feal.data.prepare.base import Split, make_finding
 from feal.data.prepare.decode import is_volume, strip_suffix
@@ -36,7 +36,7 @@ _INSPECTED = 16
 _GREY = ("1", "L", "LA", "La")
 
 
-class ImageFolder(DatasetSource):
+class ImageFolder(decoding.ImageSource):
     """A user's folder of images with classes, channels and type found in it; create it by `open_image_folder`."""
 
     size = 224
@@ -73,52 +73,33 @@ class ImageFolder(DatasetSource):
             findings.append(make_finding(image.image, folder, problem))
         return ScanResult(records=records, findings=findings, remarks=remarks)
 
-    def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
-        """Decode and letterbox an image or the slices of a volume, whose values are scaled to the set's range."""
+    def to_pixels(self, image: NDArray[Any], record: SourceRecord) -> NDArray[Any]:
+        """Convert an image to the channels and the type of the set, or scale a volume to its range."""
         if is_volume(record.image):
-            voxels = self._decode_volume(record.image)
-            parts = decoding.slice_volume(record.id, voxels, self._decode_mask(record, voxels))
-        else:
-            image = self._decode_image(record.image)
-            parts = iter([(record.id, image, self._decode_mask(record, image))])
-        is_class = self.task == "classification"
-        return [
-            decoding.fit_sample(id, image, record.label if is_class else mask, fitting=self.fitting, size=size)
-            for id, image, mask in parts
-        ]
-
-    def _decode_image(self, path: Path) -> NDArray[Any]:
-        found = decoding.decode_image(path)
+            return self._scale_volume(image, record.image)
         if self.channels == 1:
-            found = decoding.to_grey(found, file=path, problem="is in colour, but the others are grey: convert it")
-        if self.dtype == "uint8" and found.dtype == np.uint16:
-            raise UnusableFileError("has 16 bits, but the others have 8 bits or colours: convert it", file=path)
-        if self.dtype == "uint16" and found.dtype == np.uint8:
-            found = found.astype(np.uint16) * 257
-        return decoding.to_rgb(found) if self.channels == 3 else found
+            problem = "is in colour, but the others are grey: convert it"
+            image = decoding.to_grey(image, file=record.image, problem=problem)
+        if self.dtype == "uint8" and image.dtype == np.uint16:
+            raise UnusableFileError("has 16 bits, but the others have 8 bits or colours: convert it")
+        if self.dtype == "uint16" and image.dtype == np.uint8:
+            image = image.astype(np.uint16) * 257
+        return decoding.to_rgb(image) if self.channels == 3 else image
 
-    def _decode_volume(self, path: Path) -> NDArray[Any]:
+    def to_classes(self, values: NDArray[Any], record: SourceRecord) -> NDArray[np.uint8]:
+        """Take the values of a mask for class numbers, or 255 for the foreground if there are two classes."""
+        is_white = len(self.classes) == 2 and not (values == 1).any()
+        mapping = {0: 0, 255: 1} if is_white else {number: number for number in range(len(self.classes))}
+        return decoding.map_values(values, mapping, file=record.mask)
+
+    def _scale_volume(self, voxels: NDArray[Any], path: Path) -> NDArray[Any]:
         if self.channels == 3:
             raise UnusableFileError("is a volume among colour images: prepare them separately", file=path)
-        voxels = decoding.decode_volume(path)
         if voxels.dtype == np.uint8 and self.dtype == "uint8":
             return voxels
         low, high = float(voxels.min()), float(voxels.max())
         top = np.iinfo(self.dtype).max
         return ((voxels - low) / max(high - low, 1e-12) * top).round().astype(self.dtype)
-
-    def _decode_mask(self, record: SourceRecord, image: NDArray[Any]) -> NDArray[np.uint8] | None:
-        path = record.mask
-        if path is None:
-            return None
-        if is_volume(path) != is_volume(record.image):
-            mask, other = ("volume", "flat image") if is_volume(path) else ("flat image", "volume")
-            raise UnusableFileError(f"is a {mask} as the mask of a {other}", file=path)
-        values = decoding.decode_volume(path) if is_volume(path) else decoding.decode_mask(path)
-        decoding.check_same_size(image, values, file=path)
-        is_white = len(self.classes) == 2 and not (values == 1).any()
-        mapping = {0: 0, 255: 1} if is_white else {number: number for number in range(len(self.classes))}
-        return decoding.map_values(values, mapping, file=path)
 
 
 def open_image_folder(
@@ -269,16 +250,18 @@ def _walk(folder: Path, parents: frozenset[Path]) -> Iterator[Path]:
 
 
 def _parse_place(folders: Sequence[str]) -> tuple[str, Split | None, str] | None:
-    """Return site, split and last folder of an image's folders, or None; a split is neither site nor class.
+    """Return site, split and last folder of an image's folders, or None; a split is not a class.
 
     >>> _parse_place(("alder", "nevus")), _parse_place(("test", "alder", "nevus"))
     (('alder', None, 'nevus'), ('alder', 'test', 'nevus'))
     """
-    names = [name for name in folders if name not in SPLITS]
-    if len(names) != 2 or len(folders) > 3 or folders[-1] != names[-1]:
+    *above, kind = folders or ("",)
+    split = next((name for name in above if name in SPLITS), None)
+    if split is not None:
+        above.remove(split)
+    if len(above) != 1 or kind in SPLITS:
         return None
-    split = next((parse_split(name) for name in folders if name in SPLITS), None)
-    return names[0], split, names[1]
+    return above[0], parse_split(split or ""), kind
 
 
 def _pair_masks(

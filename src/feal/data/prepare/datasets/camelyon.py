@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord, UnusableFileError
+from numpy.typing import NDArray
+
+from feal.data.prepare import Finding, ScanResult, SourceRecord, UnusableFileError
 from feal.data.prepare.base import DATASET_SOURCES, relative_name
 from feal.data.prepare.datasets.layout import (
     find_entry,
@@ -17,7 +19,7 @@ from feal.data.prepare.datasets.layout import (
     list_visible,
     match_files,
 )
-from feal.data.prepare.decode import decode_image, fit_sample, to_rgb
+from feal.data.prepare.decode import ImageSource
 from feal.data.prepare.image_table import parse_index, parse_split, read_table
 from feal.data.resize import Fitting
 from feal.errors import FealError
@@ -29,7 +31,7 @@ _SHOULD_HOLD = "metadata.csv and patches/patient_{p}_node_{n}/*.png of Camelyon1
 
 
 @DATASET_SOURCES.register("fed-camelyon", summary="classification: tumour in lymph node patches of five centres")
-class FedCamelyon(DatasetSource):
+class FedCamelyon(ImageSource):
     """Patches of 96 pixels, split by patient or by a `split.csv` beside them."""
 
     name = "fed-camelyon"
@@ -75,13 +77,12 @@ class FedCamelyon(DatasetSource):
             )
         return replace(scan, findings=[*scan.findings, *repeated, *strangers], remarks=remarks)
 
-    def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
-        """Decode a patch that has the published size."""
-        patch = to_rgb(decode_image(record.image))
-        high, wide = patch.shape[:2]
+    def to_pixels(self, image: NDArray[Any], record: SourceRecord) -> NDArray[Any]:
+        """Convert a patch that has the published size."""
+        high, wide = image.shape[:2]
         if (high, wide) != (self.size, self.size):
             raise UnusableFileError(f"is {wide} x {high} pixels instead of {self.size} x {self.size}")
-        return [fit_sample(record.id, patch, record.label, fitting=self.fitting, size=size)]
+        return super().to_pixels(image, record)
 
 
 def _parse_patch(line: Mapping[str, str], image: Path, side: str | None) -> SourceRecord | Finding:

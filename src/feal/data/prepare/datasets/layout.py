@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord
+from feal.data.prepare import Finding, ScanResult, SourceRecord
 from feal.data.prepare.base import Split, make_finding, relative_name
-from feal.data.prepare.decode import (
-    IMAGE_SUFFIXES,
-    decode_pair,
-    fit_sample,
-    map_values,
-    strip_suffix,
-    to_eight_bits,
-    to_grey,
-    to_rgb,
-)
-from feal.data.resize import Fitting
+from feal.data.prepare.decode import IMAGE_SUFFIXES, ImageSource, strip_suffix
 from feal.errors import FealError
 
 Pairing = tuple[list[SourceRecord], list[Finding]]
 """The records and findings of a folder."""
 
 
-class PairedFolders(DatasetSource):
-    """A segmentation data set with one folder per site, which holds images and masks of the same names.
-
-    A subclass says by `scan_site` where they are, and by `to_classes` what the values of a mask mean.
-    """
+class PairedFolders(ImageSource):
+    """A segmentation data set with one folder per site; `scan_site` finds the images and masks in it."""
 
     task = "segmentation"
-    fitting: ClassVar[Fitting]
     site_folders: ClassVar[Mapping[str, tuple[str, ...]]]
     """The names that the folder of each site may have."""
     should_hold: ClassVar[str]
     """What the download should hold, for the error if it does not."""
-    mask_values: ClassVar[Mapping[int, int]]
-    """The class of each value of a mask."""
 
     def scan(self, folder: Path) -> ScanResult:
         """Find the folders of the sites, and pair the files of each."""
@@ -61,28 +42,6 @@ class PairedFolders(DatasetSource):
     def scan_site(self, site: str, folder: Path, root: Path) -> Pairing:
         """Pair the images and masks of one site, by default in the folders `image` and `mask`."""
         return pair_folder(folder, site=site, root=root)
-
-    def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
-        """Decode an image with its mask, and fit both."""
-        return [
-            fit_sample(id, image, mask, fitting=self.fitting, size=size) for id, image, mask in self.decode(record)
-        ]
-
-    def decode(self, record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8] | None]]:
-        """Yield the id, the image and the mask of each sample of a record, not fitted yet."""
-        image, values = decode_pair(record)
-        yield record.id, self.to_pixels(image, record), self.to_classes(values, record)
-
-    def to_pixels(self, image: NDArray[Any], record: SourceRecord) -> NDArray[Any]:
-        """Convert a decoded image to the channels and the type of the data set."""
-        if self.channels == 3:
-            return to_rgb(image)
-        grey = to_grey(image, file=record.image, problem="has colours, but should be grey")
-        return to_eight_bits(grey) if self.dtype == "uint8" else grey
-
-    def to_classes(self, values: NDArray[Any], record: SourceRecord) -> NDArray[np.uint8]:
-        """Convert the values of a mask to class numbers."""
-        return map_values(values, self.mask_values, file=record.mask)
 
 
 def list_visible(folder: Path) -> list[Path]:

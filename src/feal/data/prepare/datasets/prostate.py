@@ -21,7 +21,7 @@ from feal.data.prepare.datasets.layout import (
     pair_by_stem,
     pair_folder,
 )
-from feal.data.prepare.decode import VOLUME_SUFFIXES, decode_pair, is_volume, slice_volume, strip_suffix
+from feal.data.prepare.decode import VOLUME_SUFFIXES, is_volume, strip_suffix
 from feal.data.resize import Fitting
 
 _NAMES = ("BIDMC", "BMC", "HK", "I2CVB", "RUNMC", "UCL")
@@ -52,10 +52,19 @@ class FedProstate(PairedFolders):
             return _scan_volumes(folder, site=site, root=root)
         return merge(_scan_slices(part, site=site, root=root, split=split) for split, part in parts.items())
 
-    def decode(self, record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8] | None]]:
+    def to_classes(self, values: NDArray[Any], record: SourceRecord) -> NDArray[np.uint8]:
+        """Convert the values of a mask; some sites number the zones of the prostate in volumes."""
+        if not is_volume(record.image):
+            return super().to_classes(values, record)
+        if (values < 0).any() or (values != np.floor(values)).any():
+            raise UnusableFileError("has negative or fractional mask values", file=record.mask)
+        if not values.any():
+            raise UnusableFileError("shows no prostate in any slice", file=record.mask)
+        return (values > 0).astype(np.uint8)
+
+    def decode(self, record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], int | NDArray[np.uint8] | None]]:
         """Yield the slices that show a prostate."""
-        slices = _decode_volume(record) if is_volume(record.image) else super().decode(record)
-        return (part for part in slices if part[2] is not None and part[2].any())
+        return (sample for sample in super().decode(record) if np.any(sample[2]))
 
 
 def _scan_volumes(folder: Path, *, site: str, root: Path) -> Pairing:
@@ -77,14 +86,3 @@ def _scan_slices(folder: Path, *, site: str, root: Path, split: Split) -> Pairin
         for record in records
     ]
     return apart, findings
-
-
-def _decode_volume(record: SourceRecord) -> Iterator[tuple[str, NDArray[Any], NDArray[np.uint8] | None]]:
-    image, values = decode_pair(record)
-    # Some sites number the zones of the prostate: all of them are prostate.
-    if (values < 0).any() or (values != np.floor(values)).any():
-        raise UnusableFileError("has negative or fractional mask values", file=record.mask)
-    mask = (values > 0).astype(np.uint8)
-    if not mask.any():
-        raise UnusableFileError("shows no prostate in any slice", file=record.mask)
-    yield from slice_volume(record.id, image, mask)
