@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Settings": "feal.settings",
-    "Strategy": "feal.selection",
+    "Strategy": "feal.selection.base",
     "compare": "feal.analysis.tables",
     "load_model": "feal.inference.model",
     "open_run": "feal.analysis.runs",

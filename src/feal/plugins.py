@@ -45,7 +45,7 @@ def find_class(
         raise FealError(f"{name} is a file: name the {kind} in it, too, as {name}:Class.")
     if not colon:
         return registry.get(name)
-    module = load_file(Path(where), kind=kind) if where.endswith(".py") else _imported(where, kind)
+    module = load_file(Path(where), kind=kind) if where.endswith(".py") else _import_module(where, kind)
     found = getattr(module, class_, None)
     if found is None:
         own = [key for key, value in vars(module).items() if _derives(value, base) and _is_of(value, module)]
@@ -180,7 +180,7 @@ def load_file(path: Path, *, kind: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise _broken(str(path), error, kind) from error
+        raise _import_error(str(path), error, kind) from error
     return module
 
 
@@ -201,7 +201,7 @@ def _origin(module: str) -> str | None:
     return spec.origin if spec is not None else None
 
 
-def _imported(name: str, kind: str) -> ModuleType:
+def _import_module(name: str, kind: str) -> ModuleType:
     if _origin(name) is None:
         raise FealError(
             f"There is no module {name} for a {kind} here or among the installed packages: check its name."
@@ -209,10 +209,10 @@ def _imported(name: str, kind: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise _broken(name, error, kind) from error
+        raise _import_error(name, error, kind) from error
 
 
-def _broken(where: str, error: Exception, kind: str) -> FealError:
+def _import_error(where: str, error: Exception, kind: str) -> FealError:
     line = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error}; {Path(line.filename).name}, line {line.lineno}"
     return FealError(f"The {kind} in {where} cannot be imported ({what}): mend it.")

@@ -46,7 +46,7 @@ class Training(Section):
 
 
 class Transforms(Section):
-    """What training images go through, drawn anew at every look; and how all images are normalised."""
+    """What training images go through, drawn again each time; and how all images are normalised."""
 
     probability: float = Field(0.5, ge=0, le=1, description="of each transform but the crop, for each image")
     rotation: float = Field(0.0, ge=0, le=180, description="degrees to either side, at most")
