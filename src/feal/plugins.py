@@ -48,7 +48,8 @@ def find_class(
     module = load_file(Path(where), kind=kind) if where.endswith(".py") else _import_module(where, kind)
     found = getattr(module, class_, None)
     if found is None:
-        own = [key for key, value in vars(module).items() if _derives(value, base) and _is_of(value, module)]
+        defined = (value for value in vars(module).values() if _derives(value, base))
+        own = [value.__name__ for value in defined if value.__module__ == module.__name__]
         raise unknown_name_error(f"{kind} in {where} called", class_, own)
     if not _derives(found, base):
         raise FealError(f"{class_} of {where} is no {kind}: derive it from {derive}.")
@@ -184,12 +185,8 @@ def load_file(path: Path, *, kind: str) -> ModuleType:
     return module
 
 
-def _derives(value: object, base: type[Any] | tuple[type[Any], ...]) -> bool:
+def _derives(value: Any, base: type[Any] | tuple[type[Any], ...]) -> bool:
     return inspect.isclass(value) and issubclass(value, base)
-
-
-def _is_of(value: object, module: ModuleType) -> bool:
-    return getattr(value, "__module__", None) == module.__name__
 
 
 def _origin(module: str) -> str | None:

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from feal.cli.app import app
-from feal.cli.console import print_plain
+from feal.cli.console import RunDirectories, print_plain
 
 if TYPE_CHECKING:
     from feal.analysis.runs import RunCollection
@@ -38,9 +37,7 @@ RANK_MARKS = {1: ("¹", "bold"), 2: ("²", "underline")}
     "`feal compare runs/one runs/other --to 'entropy global' --format markdown`",
 )
 def compare_command(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")
-    ],
+    folders: RunDirectories,
     metric: Annotated[
         str | None, typer.Option(help="A metric of the runs; the task's primary one by default.")
     ] = None,

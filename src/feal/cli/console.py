@@ -1,13 +1,15 @@
-"""Terminal output that commands share: plain text, tables, a progress bar."""
+"""What commands share: arguments, plain text, tables, a progress bar."""
 
 from __future__ import annotations
 
 import shlex
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -22,6 +24,11 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from feal.rundir.records import EvidenceMeans, Round
+
+Preset = Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")]
+RunDirectories = Annotated[
+    list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")
+]
 
 LINE_SECONDS = 30.0
 """Seconds between lines of progress where the output is not a terminal."""

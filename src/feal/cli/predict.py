@@ -15,6 +15,8 @@ from feal.cli.console import ProgressBar, command_line, format_number, make_tabl
 if TYPE_CHECKING:
     from feal.inference import PredictionSummary, TrainedModel
 
+FinishedRound = Annotated[int | None, typer.Option("--round", help="The last finished round by default.")]
+
 
 @app.command(
     epilog="Examples: `feal predict runs/demo-feal-0 --images my-images` · "
@@ -26,7 +28,7 @@ def predict(
     ],
     images: Annotated[Path, typer.Option(help="Folder of PNG, JPEG, TIFF or BMP images, with its subfolders.")],
     out: Annotated[Path | None, typer.Option(help="New folder; one in predictions/ by default.")] = None,
-    round_: Annotated[int | None, typer.Option("--round", help="The last finished round by default.")] = None,
+    round_: FinishedRound = None,
     values: Annotated[
         bool, typer.Option("--values", help="Segmentation: also write exact pixel uncertainties as .npy files.")
     ] = False,
@@ -64,7 +66,7 @@ def export(
         Literal["onnx", "torchscript", "both", "none"],
         typer.Option("--format", help="Graph to add to the weights; onnx needs `pip install 'feal[onnx]'`."),
     ] = "torchscript",
-    round_: Annotated[int | None, typer.Option("--round", help="The last finished round by default.")] = None,
+    round_: FinishedRound = None,
 ) -> None:
     """Export the global model: safetensors, model.json, a model card, and a graph that runs without feal."""
     from feal.inference import export_model, load_model

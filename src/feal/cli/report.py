@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from feal.cli.app import app
-from feal.cli.console import print_plain
+from feal.cli.console import RunDirectories, print_plain
 from feal.errors import FealError
 
 
@@ -16,9 +16,7 @@ from feal.errors import FealError
     epilog="Examples: `feal report runs -o report.html` · `feal report runs/feal-0 runs/random-0 --pictures`"
 )
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")
-    ],
+    folders: RunDirectories,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
     pictures: Annotated[
         bool, typer.Option("--pictures", help="Include thumbnails of selected images, which are patients'.")

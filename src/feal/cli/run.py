@@ -13,6 +13,7 @@ from rich.table import Table
 
 from feal.cli.app import app
 from feal.cli.console import (
+    Preset,
     ProgressBar,
     command_line,
     make_curve_table,
@@ -39,7 +40,7 @@ Wait = Annotated[
     "`feal run demo training.lr=1e-3 rounds=2` · `feal run my.yaml`",
 )
 def run_command(
-    preset: Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")],
+    preset: Preset,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the preset.")
     ] = None,

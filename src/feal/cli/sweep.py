@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from feal.cli.app import app
-from feal.cli.console import ProgressBar, command_line, make_table, print_plain
+from feal.cli.console import Preset, ProgressBar, command_line, make_table, print_plain
 from feal.errors import FealError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "`feal sweep fed-polyp strategy.n=5,10 strategy.terms=[aleatoric-global],[aleatoric-local]`",
 )
 def sweep_command(
-    preset: Annotated[str, typer.Argument(help="A preset (`feal list presets`) or the path of a YAML file.")],
+    preset: Preset,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE[,VALUE]...]...", help="Settings; several values are combined."),
