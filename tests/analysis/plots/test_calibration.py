@@ -49,7 +49,7 @@ def test_the_chart_carries_the_bins_and_the_errors_of_each_round() -> None:
     assert menus(chart) == {"over": ["after round 2", "after round 1"]}
     points = drawn(chart, over="after round 2")
     assert [(row["x"], row["value"]) for row in points] == [(0.25, 0.25), (0.75, 0.5)]
-    errors = {row["over"]: row["error"] for row in drawn(chart)}
+    errors = {row["over"]: row["calibration_error"] for row in drawn(chart)}
     assert errors == {"after round 2": 0.25, "after round 1": 0.5}
     assert texts(chart) == ["random: ECE 0.250"]
     assert axis_titles(chart, "x") == ["Probability of the predicted class"]

@@ -31,7 +31,7 @@ _TOOLTIP = [
     alt.Tooltip("value:Q", title="Correct", format=".3f"),
     alt.Tooltip("x:Q", title="Mean probability", format=".3f"),
     alt.Tooltip("count:Q", title="Predictions", format=","),
-    alt.Tooltip("error:Q", title="Expected calibration error", format=".3f"),
+    alt.Tooltip("calibration_error:Q", title="Expected calibration error", format=".3f"),
     alt.Tooltip("n:Q", title="Seeds"),
 ]
 
@@ -75,13 +75,10 @@ def _draw_reliability(rows: PlotRows) -> Chart:
     return Chart(
         rows=[
             {
-                **{key: row[key] for key in ("arm", "series", "query_model", "value", "count", "n")},
+                **row,
                 "over": f"after round {number}",
                 "x": row["confidence"],
-                "low": None,
-                "level": False,
                 "dash": choose_dash(row, has_models=models != [None]),
-                "error": row["calibration_error"],
             }
             for number in rounds
             for row in rows
@@ -101,7 +98,7 @@ def _list_errors(query_model: str | None, styles: Mapping[str, Style]) -> alt.Ch
     """Return the calibration errors of a panel's series as text in its lower right corner."""
     texts: alt.Chart = (
         filter_rows(_CHOSEN, query_model)
-        .transform_aggregate(error="mean(error)", groupby=["series"])
+        .transform_aggregate(error="mean(calibration_error)", groupby=["series"])
         .transform_window(place="row_number()", sort=[alt.SortField("series", order="descending")])
         .transform_calculate(
             text="datum.series + ': ECE ' + format(datum.error, '.3f')", y="0.06 * datum.place - 0.05"

@@ -129,8 +129,7 @@ def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
     factor, unit = (1e-6, "MB") if row["kind"] == "bytes" else (1.0, "s")
     value = row["value"] * factor
     spread = f" ± {row['sd']:,.3f}" if row["sd"] is not None and unit == "s" else ""
-    kept = {key: row[key] for key in ("arm", "kind", "part", "n")}
-    return {**kept, "value": value, "text": f"{value:,.3f}{spread} {unit}"}
+    return {**row, "value": value, "text": f"{value:,.3f}{spread} {unit}"}
 
 
 PLOTS.register("cost", summary="seconds by phase and strategy, and bytes sent, per round")(

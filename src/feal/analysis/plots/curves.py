@@ -42,7 +42,6 @@ QUERY_MODELS = {"global": "Global query model", "local": "Local query model", "e
 PANEL_HEIGHT = 220
 _X_TITLES = {"labels": "Labels per site", "round": "Round"}
 _FEW_TICKS, _FEW_BANDS = 7, 4
-_KEPT = ("arm", "series", "query_model", "metric", "over", "round", "labels", "value", "low", "high")
 _TOOLTIP = [
     alt.Tooltip("arm:N", title="Strategy"),
     alt.Tooltip("value:Q", title="Value", format=".4f"),
@@ -215,8 +214,8 @@ def draw_panel(
 ) -> Panel:
     """Layer intervals (`band` or `bar`), levels over all rounds, lines and symbols, above the layers `below`.
 
-    Rows have `x`, `value`, `low`, `high`, `series`, `arm`, `query_model`, `level` (drawn as a line across) and
-    `dash`; those that satisfy `chosen` are shown, of one query model or without any.
+    Rows have `x`, `value`, `series`, `arm`, `query_model`, `dash`, and may have an interval from `low` to `high`
+    or be a `level` (drawn as a line across); those that satisfy `chosen` are shown, of one query model or without.
     """
 
     def y(column: str) -> alt.Y:
@@ -227,7 +226,7 @@ def draw_panel(
     dash = alt.StrokeDash("dash:N", scale=make_scale(DASHES), legend=None)
     levels = base.transform_filter("datum.level").mark_rule(strokeWidth=2)
     lines = base.transform_filter("!datum.level").encode(x=x)
-    known = lines.transform_filter("datum.low !== null")
+    known = lines.transform_filter("isValid(datum.low)")
     interval = known.mark_area() if mark == "band" else known.mark_rule(strokeWidth=1)
     return alt.layer(
         *below,
@@ -276,7 +275,7 @@ def _mark_rows(rows: PlotRows, x: str, shifts: Mapping[str, float]) -> PlotRows:
         unfinished = f", {row['unfinished']} not finished" if row["unfinished"] else ""
         drawn.append(
             {
-                **{key: row[key] for key in _KEPT},
+                **row,
                 "x": row[x] + shifts.get(row["series"], 0.0),
                 "interval": "none" if row["low"] is None else f"{row['low']:.4g} to {row['high']:.4g}",
                 "seeds": ("one seed" if row["n"] == 1 else f"{row['n']} seeds") + unfinished,

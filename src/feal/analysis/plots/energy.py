@@ -63,10 +63,9 @@ def _draw_energy(rows: PlotRows) -> Chart:
     """Draw the densities beside the matrix of p-values."""
     sites = sorted({row[key] for row in rows for key in ("site", "other")} - {None})
     labels = {row["site"]: f"{row['site']} (n = {row['samples']})" for row in rows if row["other"] is None}
+    kept = ("site", "energy", "density", "samples")
     densities = [
-        {**{key: row[key] for key in ("site", "energy", "density", "samples")}, "label": labels[row["site"]]}
-        for row in rows
-        if row["other"] is None
+        {**{key: row[key] for key in kept}, "label": labels[row["site"]]} for row in rows if row["other"] is None
     ]
     cells = [
         {

@@ -185,7 +185,7 @@ def _place_symbols(rows: PlotRows) -> PlotRows:
     random = {row["class"]: row["random"] for row in reversed(rows) if row["random"] is not None}
     return [
         {
-            **{key: row[key] for key in ("arm", "class", "share", "ratio", "n")},
+            **row,
             "line": f"{name} ({format_count(random[name])})" if is_relative and name in random else name,
             "x": row["ratio"] if is_relative else row["share"],
             "round": f"after round {row['round']}",
