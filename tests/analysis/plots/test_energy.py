@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from feal.analysis.plots import PLOTS
+from feal.analysis.plots.theme import PAGE
 from feal.analysis.runs import Run
 from feal.metrics.statistics import ENERGY_BINS, ENERGY_RANGE
 from tests.analysis.fabricated import fabricated, keep
@@ -91,6 +92,13 @@ def test_the_matrix_is_symmetric_and_written_out(tmp_path: Path) -> None:
         f"{site} (n = {30 + place})" for place, site in enumerate(SITES)
     }
     assert len(json.dumps(chart.to_spec())) < 150_000
+
+
+def test_each_panel_has_a_legend_no_wider_than_itself(tmp_path: Path) -> None:
+    spec = ENERGY.draw(ENERGY.data([_run(tmp_path, _samples())])).to_spec()
+    # An entry such as "hospital-a (n = 30)" takes almost half of a panel.
+    assert spec["config"]["legend"]["columns"] == 2
+    assert spec["usermeta"]["entry"] > PAGE // 4
 
 
 def test_one_site_has_a_density_and_no_matrix(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,7 +75,9 @@ class Chart:
             alt.concat(*(panel.properties(width=inner) for panel in tier), columns=self.columns)
             for tier in self.tiers
         ]
-        entry = round(_LETTER * max(map(len, self.legend), default=1)) + 44
+        # Without highlighting each panel has a legend of its own, no wider than the panel.
+        legends = 1 if self.highlight else self.columns
+        entry = legends * (round(_LETTER * max(map(len, self.legend), default=1)) + 44)
         chart = alt.vconcat(
             *(tier.resolve_scale(y=y, **apart) for tier in tiers),
             data=alt.InlineData(values=[{key: _shorten(row[key]) for key in row} for row in self.rows]),
@@ -217,7 +218,8 @@ def save_plot(drawing: Chart | Figure, format: ImageFormat) -> bytes:
         with mpl.rc_context(MATPLOTLIB_STYLE):
             drawing.savefig(content, format=format, metadata=undated.get(format))
         return content.getvalue()
-    _register_fonts()
+    # The fonts of matplotlib are on every machine.
+    vl_convert.register_font_directory(str(Path(mpl.get_data_path()) / "fonts" / "ttf"))
     spec = drawing.to_spec()
     if drawing.note:
         lines = textwrap.wrap(drawing.note, int(drawing.width / (_LETTER * 0.95)))
@@ -237,9 +239,3 @@ def save_plot(drawing: Chart | Figure, format: ImageFormat) -> bytes:
 def _shrink(match: re.Match[str]) -> str:
     width, height = (PRINT_SCALE * float(match[number]) for number in (2, 3))
     return f'{match[1]} width="{width:.2f}" height="{height:.2f}"'
-
-
-@cache
-def _register_fonts() -> None:
-    """Let files be drawn with the fonts of matplotlib, which are on every machine."""
-    vl_convert.register_font_directory(str(Path(mpl.get_data_path()) / "fonts" / "ttf"))
