@@ -73,8 +73,11 @@ class SyntheticDataset(Configurable, ABC):
         share = _SITE_SHARES[SITE_NAMES.index(site) % len(_SITE_SHARES)]
         counts = {"train": max(1, round(self.params.train * share)), "test": self.params.test}
         address, given = (self.name, self.params.seed), self.params.labelled_fraction
-        cohorts = [draw_cohort(address, site=site, split=s, count=n, given=given) for s, n in counts.items()]
-        return [case for cohort in cohorts for case in cohort]
+        return [
+            case
+            for split, count in counts.items()
+            for case in draw_cohort(address, site=site, split=split, count=count, given=given)
+        ]
 
     def write(self, root: Path) -> None:
         """Draw the data set and write it as a prepared folder."""
