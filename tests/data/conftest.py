@@ -1,4 +1,4 @@
-"""Small synthetic sets, drawn once, and a hand-made prepared set for whoever wants to spoil it."""
+"""Small synthetic sets, drawn once, and a tiny prepared set that a test may damage."""
 
 from pathlib import Path
 

@@ -277,10 +277,10 @@ def test_masks_stay_on_their_images(rule: str) -> None:
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
-def test_each_transform_comes_as_often_as_told_and_independently(probability: float) -> None:
+def test_each_transform_comes_as_often_as_set_and_independently(probability: float) -> None:
     pixel = torch.tensor([[[[0.1, 0.2], [0.3, 0.6]]]]).expand(4000, 1, 2, 2)
-    told = Transforms(probability=probability, flips=True, brightness=0.5)
-    images, _ = augment(pixel, torch.zeros(4000), told, _generator(3))
+    transforms = Transforms(probability=probability, flips=True, brightness=0.5)
+    images, _ = augment(pixel, torch.zeros(4000), transforms, _generator(3))
     horizontal = images[:, 0, 0, 0] > images[:, 0, 0, 1]
     vertical = images[:, 0, 0, 0] > images[:, 0, 1, 0]
     brighter = (images.sum((1, 2, 3)) - 1.2).abs() > 1e-6

@@ -146,7 +146,7 @@ def test_a_see_through_palette_entry_matters_where_it_is_used(tmp_path: Path) ->
         read_mask(tmp_path / "used.png", shape=(2, 3), classes=4)
 
 
-def test_another_size_is_said_as_width_by_height() -> None:
+def test_another_size_is_named_as_width_by_height() -> None:
     assert "is 3 x 2 pixels and the image 2 x 3" in _refusal(Image.fromarray(MASK), shape=(3, 2))
 
 
@@ -258,7 +258,7 @@ def test_masks_are_outlined(polyps: PreparedSet, tmp_path: Path) -> None:
         pixels = np.array(sheet.convert("RGB"))
     assert (pixels == (255, 221, 51)).all(axis=-1).sum() > 500
     title = pixels[: 56 + 16 - 1, pixels.shape[1] // 2 :]
-    assert (title == (255, 221, 51)).all(axis=-1).sum() == 100, "the colour of the outline is said"
+    assert (title == (255, 221, 51)).all(axis=-1).sum() == 100, "the legend shows the colour of the outline"
 
 
 def test_an_outline_is_told_from_ground_of_its_own_colour() -> None:

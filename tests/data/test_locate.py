@@ -1,4 +1,4 @@
-"""Data sets by name: drawn once, found again, told apart by their parameters."""
+"""Data sets by name: drawn once, found again, distinguished by their parameters."""
 
 import shutil
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_every_parameter_tells_sets_apart(tmp_path: Path, change: dict[str, floa
     assert locate("synthetic-lesions", data=tmp_path, params=SMALL | change) != first
 
 
-def test_another_version_of_the_drawing_code_draws_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_the_drawing_code_draws_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = locate("synthetic-polyps", data=tmp_path, params=SMALL)
     monkeypatch.setattr("feal.data.synthetic.polyps.SyntheticPolyps.version", 1000)
     assert locate("synthetic-polyps", data=tmp_path, params=SMALL) != first
@@ -123,7 +123,7 @@ def test_another_set_in_that_folder_is_not_taken(plain: Path, monkeypatch: pytes
         locate("fed-x", data=plain)
 
 
-def test_a_set_of_ones_own_is_found_by_the_name_it_was_given(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_of_the_user_is_found_by_the_name_it_was_given(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEAL_DATA", str(plain.parent))
     assert is_dataset_name("plain")
     assert locate("plain") == plain
@@ -163,7 +163,7 @@ def test_only_another_size_is_there(tmp_path: Path, known: str) -> None:
         locate(known, data=tmp_path)
 
 
-def test_a_set_of_ones_own_needs_no_size_as_long_as_there_is_one(tmp_path: Path) -> None:
+def test_a_set_of_the_user_needs_no_size_as_long_as_there_is_one(tmp_path: Path) -> None:
     small = _square(tmp_path / "mine-16", name="mine", side=16)
     assert is_dataset_name("mine", data=tmp_path)
     assert locate("mine", data=tmp_path) == small

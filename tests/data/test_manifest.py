@@ -47,7 +47,7 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"format": 2}, "format 2"),
         (
@@ -85,9 +85,9 @@ def test_the_digest_follows_the_content(plain: Path) -> None:
         ({"name": "a/b"}, "data set name 'a/b' is invalid"),
     ],
 )
-def test_an_impossible_field_is_named(plain: Path, changes: dict[str, object], said: str) -> None:
+def test_an_impossible_field_is_named(plain: Path, changes: dict[str, object], message: str) -> None:
     _edit(plain, **changes)
-    with pytest.raises(FealError, match=said):
+    with pytest.raises(FealError, match=message):
         read_manifest(plain)
 
 

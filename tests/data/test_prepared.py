@@ -107,7 +107,7 @@ def test_a_cut_file_is_named(plain: Path, file: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "said"),
+    ("array", "message"),
     [
         (np.zeros((4, 2, 3), np.uint8), "has the shape"),
         (np.zeros((3, 1, 2, 3), np.uint8), "has the shape"),
@@ -115,9 +115,9 @@ def test_a_cut_file_is_named(plain: Path, file: str, size: int) -> None:
         (np.asfortranarray(np.zeros((4, 1, 2, 3), np.uint8)), "column by column"),
     ],
 )
-def test_another_array_than_the_manifest_says(plain: Path, array: np.ndarray, said: str) -> None:
+def test_another_array_than_the_manifest_says(plain: Path, array: np.ndarray, message: str) -> None:
     np.save(plain / "alder" / "images.npy", array)
-    with pytest.raises(FealError, match=said):
+    with pytest.raises(FealError, match=message):
         open_prepared(plain).site("alder")
 
 
@@ -130,7 +130,7 @@ def test_pickled_objects_are_refused(plain: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "column", "said"),
+    ("file", "column", "message"),
     [
         ("id", np.array([b"s1", b"s2", b"s2", b"s4"]), "the sample id 's2' twice"),
         ("id", np.array([b"s1", b"s3", b"s2", b"s4"]), "not in order"),
@@ -139,9 +139,9 @@ def test_pickled_objects_are_refused(plain: Path) -> None:
         ("split", np.array([b"test"] * 4), "no training sample"),
     ],
 )
-def test_a_spoilt_table(plain: Path, file: str, column: np.ndarray, said: str) -> None:
+def test_a_spoilt_table(plain: Path, file: str, column: np.ndarray, message: str) -> None:
     np.save(plain / "alder" / "samples" / f"{file}.npy", column)
-    with pytest.raises(FealError, match=said):
+    with pytest.raises(FealError, match=message):
         open_prepared(plain).site("alder")
 
 

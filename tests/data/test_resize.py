@@ -1,4 +1,4 @@
-"""Pictures of any size become images of one, and what is said of them finds its way back."""
+"""Pictures of any size become images of one, and results are mapped back to the original size."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_a_mask_comes_back_in_its_own_size_and_place(fitting: Fitting, size: tup
     assert seen.mean() == pytest.approx(expected, abs=2 / min(height, width) if expected < 1 else 0)
 
 
-def test_what_was_cut_off_is_said_to_be_unseen() -> None:
+def test_what_was_cropped_is_marked_as_unseen() -> None:
     back = Fitting(shape="centre").restore(np.full((4, 4), 0.25, np.float32), 4, 12, nearest=False, unseen=1)
     assert back[0].tolist() == [1] * 4 + [0.25] * 4 + [1] * 4
 

@@ -58,7 +58,7 @@ def test_the_fold_follows_the_patients_and_not_their_order() -> None:
     assert chosen[0] == chosen[1]
 
 
-def test_what_nobody_has_labelled_is_no_measure() -> None:
+def test_unlabelled_samples_are_not_held_out() -> None:
     table = _table([1, 2, 3, 4, 5, 6, 7, 8], 0)
     table.columns["given"] = np.array([True, False] * 4)
     whole, fold = table.hold_out_validation(0.5), table.hold_out_validation(0.5, labelled_only=True)
@@ -89,8 +89,8 @@ def test_a_run_is_judged_by_the_fold_and_asks_outside_it(tmp_path: Path) -> None
 
 def test_the_figures_of_a_fold_are_never_called_those_of_the_test_part(tmp_path: Path, command: Command) -> None:
     run = start(tiny(validation=0.3, rounds=1), out=tmp_path / "run").folder
-    said = "Evaluated on a validation split (30% of the training data)"
-    assert said in " ".join(command("show", run).out.split())
+    message = "Evaluated on a validation split (30% of the training data)"
+    assert message in " ".join(command("show", run).out.split())
     assert command("export", run, "--format", "none", "--out", tmp_path / "exported").code == 0
     card = (tmp_path / "exported" / "README.md").read_text()
     assert "on a validation split of 30 % of every site's training images, **not on test images**" in card
@@ -109,7 +109,7 @@ def test_some_of_the_sites_can_take_part(tmp_path: Path) -> None:
     assert [path.name for path in (run / "sites").iterdir()] == ["birch"]
 
 
-def test_a_site_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_an_absent_site_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         FealError, match=r"has no site brich, only .*: prepare .*, or continue without by 'sites=\["
     ):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feal.data import verify as stamps
+from feal.data import verify as verify_module
 from feal.data.prepared import PreparedSet, open_labels, open_prepared
 from feal.data.verify import check_files, compute_checksum, find_problems, verify
 from feal.errors import FealError
@@ -75,7 +75,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(path.name)
         return compute_checksum(path)
 
-    monkeypatch.setattr(stamps, "compute_checksum", reading)
+    monkeypatch.setattr(verify_module, "compute_checksum", reading)
     return names
 
 
@@ -131,7 +131,7 @@ def test_notes_of_a_set_that_cannot_be_written_beside_are_in_the_cache(
     plain: Path, read: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    plain.with_name(".plain.checked").touch()  # a file in the place of the folder: nobody can write there
+    plain.with_name(".plain.checked").touch()  # a file in the place of the folder: nothing can be written there
     check_files(open_prepared(plain), "alder", cached=True)
     read.clear()
     check_files(open_prepared(plain), "alder", cached=True)

@@ -111,22 +111,24 @@ def test_two_writings_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda part: part["images"].astype(np.float32), "float32"),
         (lambda part: part["images"][:, :1], r"shape \(2, 1, 3, 4\)"),
         (lambda part: part["images"][:1], r"shape \(1, 2, 3, 4\)"),
     ],
 )
-def test_images_of_another_kind(tmp_path: Path, change: Callable[[dict[str, Any]], np.ndarray], said: str) -> None:
+def test_images_of_another_kind(
+    tmp_path: Path, change: Callable[[dict[str, Any]], np.ndarray], message: str
+) -> None:
     part = _part("a", "b")
-    with pytest.raises(FealError, match=said):
+    with pytest.raises(FealError, match=message):
         _write(tmp_path / "set", part | {"images": change(part)})
     assert _nothing_left(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"labels": np.array([0, 3])}, "Sample 'b' of site 'alder' has the class value 3"),
         ({"labels": np.array([-1, 0])}, "Sample 'a' of site 'alder' has the class value -1"),
@@ -139,8 +141,8 @@ def test_images_of_another_kind(tmp_path: Path, change: Callable[[dict[str, Any]
         ({"splits": ["train", "val"]}, "split 'val'"),
     ],
 )
-def test_bad_samples_leave_nothing_behind(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(FealError, match=said):
+def test_bad_samples_leave_nothing_behind(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(FealError, match=message):
         _write(tmp_path / "set", _part("a", "b") | change)
     assert _nothing_left(tmp_path)
 
@@ -154,11 +156,11 @@ def test_a_pixel_that_is_no_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "message"),
     [({"dtype": "int32"}, "dtype"), ({"classes": ("a",)}, "two classes"), ({"name": "a b"}, "data set name")],
 )
-def test_impossible_facts_are_found_before_the_work(tmp_path: Path, facts: dict[str, Any], said: str) -> None:
-    with pytest.raises(FealError, match=said):
+def test_impossible_facts_are_found_before_the_work(tmp_path: Path, facts: dict[str, Any], message: str) -> None:
+    with pytest.raises(FealError, match=message):
         PreparedWriter(tmp_path / "set", **(FACTS | facts))
     assert _nothing_left(tmp_path)
 
@@ -186,7 +188,9 @@ def test_any_exception_leaves_nothing_behind(tmp_path: Path) -> None:
     assert _nothing_left(tmp_path)
 
 
-def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -105,7 +105,7 @@ def test_the_source_does_not_tell_the_class(lesions: PreparedSet) -> None:
     assert not any(name in word for name in lesions.classes for word in {*site.sources(), *site.ids()})
 
 
-def test_a_blend_lies_between_two_looks() -> None:
+def test_a_blend_lies_between_two_appearances() -> None:
     first, second = APPEARANCES["nevus"][0], APPEARANCES["vascular"][0]
     middle = blend_appearances(first, second, 0.75)
     assert middle.lakes == pytest.approx(0.75 * first.lakes + 0.25 * second.lakes)
