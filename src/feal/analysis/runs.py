@@ -131,17 +131,16 @@ def find_runs(places: Iterable[Path]) -> list[Path]:
     Raises:
         FealError: a place does not exist, or holds no run.
     """
-    found: list[Path] = []
-    seen: set[Path] = set()
+    found: dict[Path, Path] = {}
     for place in places:
         if not place.is_dir():
             raise FealError(f"There is no directory {place}: give a run directory, or a directory of them.")
-        again = place.resolve() in seen
-        below = _below(place, seen)
-        if not below and not again:
+        below = _below(place, set())
+        if not below:
             raise FealError(f"{place} holds no run: give a run directory, or a directory of them.")
-        found += below
-    return sorted(found)
+        for path in below:
+            found.setdefault(path.resolve(), path)
+    return sorted(found.values())
 
 
 def open_run(folder: str | PathLike[str]) -> Run:
@@ -187,7 +186,8 @@ def read_runs(places: Iterable[Path]) -> RunCollection:
         except OSError as error:
             left_out.append(f"{path} cannot be read ({error.strerror}): it is left out.")
     if not runs and left_out:
-        raise FealError(left_out[0].removesuffix(" It is left out.") + _more(len(left_out) - 1))
+        others = f" {len(left_out) - 1} more cannot be used either." if len(left_out) > 1 else ""
+        raise FealError(left_out[0].removesuffix(" It is left out.") + others)
     if not runs:
         raise FealError(
             f"None of the {len(paths)} runs below {paths[0].parent} has started: wait, or `feal resume` them."
@@ -228,16 +228,13 @@ def group_by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def pick_arm(runs: Sequence[Run]) -> tuple[str, list[Run]]:
     """Return the arm for plots that show only one: feal, else one with evidential loss, else the first."""
-    named = group_by_arm(runs)
-    return min(named.items(), key=lambda arm: (not _is_feal(arm[1][0]), not _is_evidential(arm[1][0]), arm[0]))
 
+    def rank(arm: tuple[str, list[Run]]) -> tuple[bool, bool, str]:
+        settings = arm[1][0].settings
+        is_evidential = settings.loss_name == "evidential"
+        return not (is_evidential and settings.strategy.name == "feal"), not is_evidential, arm[0]
 
-def _is_feal(run: Run) -> bool:
-    return run.settings.strategy.name == "feal" and _is_evidential(run)
-
-
-def _is_evidential(run: Run) -> bool:
-    return run.settings.loss_name == "evidential"
+    return min(group_by_arm(runs).items(), key=rank)
 
 
 def _below(place: Path, seen: set[Path]) -> list[Path]:
@@ -269,10 +266,6 @@ def _has_not_started(path: Path) -> bool:
         if name not in there and not there.isdisjoint(TRACES[1:]):
             raise damage_error(path / name, "it is missing")
     return _NAMES.state.name not in there
-
-
-def _more(others: int) -> str:
-    return f" {others} more cannot be used either." if others else ""
 
 
 def _each_once(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

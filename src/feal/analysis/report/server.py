@@ -1,27 +1,38 @@
-"""The live report: a page for this machine only that follows the runs in a directory."""
+"""The live report: a page for this machine only that follows the runs in a directory, and their status."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from feal.analysis.report.build import Report, build_report, pack_charts, render_body, render_page
-from feal.analysis.report.status import DirectoryStatus, read_run_statuses
-from feal.analysis.runs import read_runs
+from feal.analysis.runs import find_runs, read_runs
 from feal.errors import FealError
+from feal.fileio import lock_holder
+from feal.plugins import short_name
+from feal.rundir.journal import Journal, State
+from feal.rundir.layout import RunDirectory
+from feal.rundir.site_store import Store
 
 ADDRESS = "127.0.0.1"
 POLL_INTERVAL = 1.0
 """Seconds between two reads of the directory, however many pages ask."""
 RETRY_DELAY = 5.0
+RunStage = Literal["running", "waiting", "stopped", "unreadable", "not started", "finished"]
+"""In the order in which they are listed."""
+MAX_LISTED = 12
+"""Runs that are listed one by one."""
 
 
 class LiveReport:
@@ -169,3 +180,117 @@ def _make_handler(pages: dict[str, tuple[str, Callable[[], bytes]]]) -> type[Bas
             """Log nothing: pages poll every second."""
 
     return Handler
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """A run: its name below the directory, its stage, and the details in words."""
+
+    name: str
+    stage: RunStage
+    detail: str
+    share: float = 0.0
+    """Of its rounds that are done."""
+    key: str
+    """Changes whenever there are new metrics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectoryStatus:
+    """All runs below a directory."""
+
+    summary: str
+    runs: tuple[RunStatus, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """Return a key that changes whenever a report over the runs would."""
+        keys = json.dumps([run.key for run in self.runs])
+        return hashlib.blake2b(keys.encode(), digest_size=8).hexdigest()
+
+    def to_json(self) -> dict[str, object]:
+        """Return what the live page shows."""
+        listed = [run for run in self.runs if run.stage != "finished"] if len(self.runs) > 1 else self.runs
+        lines = [{"name": run.name, "detail": run.detail} for run in listed[:MAX_LISTED]]
+        if len(listed) > MAX_LISTED:
+            lines.append({"name": "", "detail": f"and {len(listed) - MAX_LISTED} more"})
+        done = round(sum(run.share for run in self.runs), 3)
+        return {"summary": self.summary, "done": done, "all": len(self.runs), "runs": lines}
+
+
+def read_run_statuses(place: Path) -> DirectoryStatus:
+    """Return the status of the runs at or below a directory, which may be empty or missing."""
+    if not place.is_dir():
+        return DirectoryStatus(summary=f"{place} is gone: waiting for it; the report below is from before.")
+    try:
+        paths = find_runs([place])
+    except (FealError, OSError):
+        return DirectoryStatus(summary=f"There is no run in {place} yet: waiting for one.")
+    order = get_args(RunStage)
+    runs = [_read_run_status(path, place) for path in paths]
+    runs.sort(key=lambda run: (order.index(run.stage), run.name))
+    summary = f"{runs[0].name}: {runs[0].detail}"
+    if len(runs) > 1:
+        counts = Counter(run.stage for run in runs)
+        others = "".join(f", {counts[stage]} {stage}" for stage in order[:-1] if counts[stage])
+        summary = f"{counts['finished']} of {len(runs)} runs finished{others}"
+    return DirectoryStatus(summary=summary, runs=tuple(runs))
+
+
+def _read_run_status(path: Path, place: Path) -> RunStatus:
+    name = str(path.relative_to(place)) if path != place else path.name
+    is_running = lock_holder(path) is not None
+    try:
+        journal = Journal(path)
+        if not journal.has_state():
+            if is_running:
+                return RunStatus(name=name, stage="running", detail="is starting", key=name)
+            detail = f"has not started: feal resume {path}"
+            return RunStatus(name=name, stage="not started", detail=detail, key=name)
+        state = journal.load()
+    except FealError as error:
+        return RunStatus(name=name, stage="unreadable", detail=str(error), key=f"{name} {error}")
+    stage, detail, share = _describe(path, state, is_running)
+    settled = state.stage if state.stage in ("finished", "waiting") else ""
+    return RunStatus(
+        name=f"{name} ({short_name(state.configuration['strategy']['name'])}, seed {state.configuration['seed']})",
+        stage=stage,
+        detail=detail,
+        share=min(1.0, share),
+        key=f"{name} {state.round_bytes} {settled}",
+    )
+
+
+def _describe(path: Path, state: State, is_running: bool) -> tuple[RunStage, str, float]:
+    """Return the stage of a run, its details in words, and the share of its rounds that are done."""
+    if state.stage == "finished":
+        return "finished", f"finished after {max(1, state.round)} round{'s' * (state.round > 1)}", 1.0
+    rounds = max(1, int(state.configuration["rounds"]))
+    share = state.round / rounds
+    if state.stage == "waiting":
+        pending = f"waiting for labels of round {state.round + 1} of {rounds}{_count_pending(path)}"
+        return "waiting", pending, share
+    where = f"closing round {state.round} of {rounds}" if state.round else "querying the first labels"
+    if state.stage == "train":
+        steps = max(1, int(state.configuration["communication_rounds"]))
+        where = f"round {state.round} of {rounds}, communication round {state.step + 1} of {steps}"
+        share = (max(0, state.round - 1) + state.step / steps) / rounds
+    if not is_running:
+        return "stopped", f"stopped in {where}: feal resume {path}", share
+    # Sites that have not replied in this communication round are named once another has.
+    replied = RunDirectory(path).replied_sites()
+    missing = ", ".join(sorted(set(state.labels) - replied)) if replied else ""
+    return "running", f"{where}, waiting for {missing}" if missing else where, share
+
+
+def _count_pending(path: Path) -> str:
+    counts = []
+    for site in RunDirectory(path).site_directories():
+        try:
+            with closing(Store(site.database, read_only=True)) as store:
+                pending = len(store.pending())
+        except FealError:
+            continue
+        if pending:
+            counts.append(f"{pending} at {site.name}")
+    return f": {', '.join(counts)}" if counts else ""
