@@ -66,6 +66,12 @@ def test_without_random_shares_are_shown(sweep: Path) -> None:
     assert axis_titles(chart, "x") == ["Share of the labels found"]
 
 
+def test_random_alone_has_nothing_to_be_relative_to(sweep: Path) -> None:
+    chart = YIELD.draw(rows := YIELD.data(read_runs([sweep / "random-0"])))
+    assert [row["x"] for row in drawn(chart)] == pytest.approx([row["share"] for row in rows], rel=1e-5)
+    assert axis_titles(chart, "x") == ["Share of the labels found"]
+
+
 def test_without_the_sites_folders_or_a_second_round_there_is_nothing(sweep: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(sweep / "entropy-0", tmp_path / "copy")
     shutil.rmtree(copy / "sites")

@@ -175,7 +175,7 @@ def _compare_yield(own: Found, random: Found, place: int) -> dict[str, Any]:
 
 
 def _is_relative(rows: PlotRows) -> bool:
-    return any(row["ratio"] is not None for row in rows)
+    return any(row["ratio"] is not None and row["strategy"] != "random" for row in rows)
 
 
 def _place_symbols(rows: PlotRows) -> PlotRows:
