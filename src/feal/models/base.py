@@ -109,10 +109,12 @@ class Network(nn.Module, ABC):
         Raises:
             FealError: the logits are neither `[B, C]` nor `[B, C, H, W]`, or no layer produces them.
         """
-        leaves = [name for name, layer in self.named_modules() if name and not any(layer.children())]
-        logits, calls = _record_calls(self, images, leaves if self._layers is None else filter(None, self._layers))
         if self._layers is None:
+            leaves = [name for name, layer in self.named_modules() if name and not any(layer.children())]
+            logits, calls = _record_calls(self, images, leaves)
             self._layers = _find_layers(logits, calls)
+        else:
+            logits, calls = _record_calls(self, images, filter(None, self._layers))
         last = {call.name: call for call in calls}
         head_input = last[self._layers.head].inputs[0]
         maps = last[self._layers.deep].output if self._layers.deep else None
