@@ -259,9 +259,9 @@ def test_a_sample_cannot_be_asked_for_twice_and_the_transaction_is_undone(store:
 
 
 def test_store_belongs_to_one_run_and_its_data(store: Store) -> None:
-    assert not store.is_admitted()
+    assert store.data_digest() is None
     store.admit(run="one", data="d", settings="{}")
-    assert store.is_admitted()
+    assert store.data_digest() == "d"
     store.admit(run="one", data="d", settings='{"rounds": 8}')
     assert store.settings() == '{"rounds": 8}'
     with pytest.raises(FealError, match="belongs to another run"):

@@ -19,7 +19,7 @@ from feal.evidential import build_loss
 from feal.fileio import damage_error, read_tensors
 from feal.metrics.classification import Scores, class_roc_auc, roc_auc
 from feal.metrics.statistics import mean_of_known
-from feal.rundir.artifacts import read_pool_outputs, read_test_outputs
+from feal.rundir.artifacts import read_outputs
 from feal.rundir.journal import read_settings
 from feal.rundir.layout import RunDirectory, SiteDirectory
 from feal.rundir.site_store import Store
@@ -33,7 +33,7 @@ LabelledScores = tuple[Scores, NDArray[np.integer]]
 
 def read_pool(run: Run, round_: int) -> dict[str, Outputs]:
     """Read both models' outputs for each unlabelled sample at the end of a round, by site."""
-    return _read_sites(run, round_, read_pool_outputs)
+    return _read_sites(run, lambda site: site.pool_outputs(round_))
 
 
 def make_context(run: Run) -> SelectionContext:
@@ -70,7 +70,7 @@ def read_energies(run: Run, round_: int) -> dict[str, NDArray[np.float64]]:
 
     Segmentation stores each image's mean over pixels.
     """
-    outputs = _read_sites(run, round_, read_test_outputs)
+    outputs = _read_sites(run, lambda site: site.test_outputs(round_))
     energies = {
         site: kept["energy"] if "energy" in kept else -torch.logsumexp(kept["logits"].double(), dim=1)
         for site, kept in outputs.items()
@@ -156,8 +156,8 @@ def read_discrimination(path: Path, *, draw: bool = True) -> list[Discrimination
     return [_discriminate(number, scores) for number, scores in sorted(rounds.items())]
 
 
-def _read_sites(run: Run, round_: int, read: Callable[[SiteDirectory, int], Outputs]) -> dict[str, Outputs]:
-    outputs = {site: read(RunDirectory(run.path).site(site), round_) for site in run.sites}
+def _read_sites(run: Run, locate: Callable[[SiteDirectory], Path]) -> dict[str, Outputs]:
+    outputs = {site: read_outputs(locate(RunDirectory(run.path).site(site))) for site in run.sites}
     return {site: kept for site, kept in outputs.items() if kept}
 
 

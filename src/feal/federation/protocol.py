@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from safetensors import SafetensorError
 from safetensors.torch import load
 
 from feal.data.resize import Fitting
-from feal.errors import FealError, ShareableError
+from feal.errors import ShareableError
 from feal.metrics.statistics import Counts, Statistics
 from feal.settings import Task
 from feal.tensors import encode_tensors, hash_tensors, read_metadata
@@ -38,12 +38,12 @@ class Message(BaseModel):
 
     @property
     def unexpected(self) -> tuple[str, ...]:
-        """Names of fields that came along and mean nothing here."""
+        """Names of received fields that the message does not have."""
         return self._unexpected
 
 
 class Request(Message):
-    """What every request carries."""
+    """The fields of every request."""
 
     protocol: int = Field(PROTOCOL, description="version of these messages")
     run: str = Field(description="run id: a hash of the configuration")
@@ -68,38 +68,38 @@ class Train(Request):
     class_counts: Counts | None = Field(
         None, description="labelled samples (or pixels) per class, summed over sites"
     )
-    evaluate: bool = Field(False, description="also report figures of these weights")
+    evaluate: bool = Field(False, description="also evaluate the weights that are sent")
 
 
 class CloseRound(Request):
-    """The end of an active-learning round: figures, and the next labels if asked."""
+    """The end of an active-learning round: its evaluation, and queries for the next one."""
 
     kind: ClassVar[str] = "close_round"
     carries_weights: ClassVar[bool] = True
     class_counts: Counts | None = Field(
         None, description="labelled samples (or pixels) per class, summed over sites"
     )
-    ask: bool = Field(description="choose samples and ask for their labels")
+    ask: bool = Field(description="select samples and query their labels")
 
 
 class Labels(Request):
-    """A question for answers that are still pending."""
+    """A poll for answers that are still pending."""
 
     kind: ClassVar[str] = "labels"
 
 
 class Reply(Message):
-    """What every reply carries."""
+    """The fields of every reply."""
 
     key: str = Field(description="key of the request that is answered")
     site: str = Field(description="name of the site")
-    status: Literal["ok", "failed"] = Field("ok", description="whether the site did what was asked")
+    status: Literal["ok", "failed"] = Field("ok", description="whether the site could do what was requested")
     reason: str = Field("", description="why not, in a sentence without sample names")
     seconds: dict[str, Seconds] = Field({}, description="time taken, by phase")
 
 
 class JoinReply(Reply):
-    """What a site is."""
+    """The facts of a site and its data."""
 
     kind: ClassVar[str] = "join"
     version: str = Field("", description="software version of the site")
@@ -108,8 +108,8 @@ class JoinReply(Reply):
     channels: Number = Field(0, description="channels of an image")
     height: Number = Field(0, description="height of an image")
     width: Number = Field(0, description="width of an image")
-    dtype: str = Field("uint8", description="how a pixel is stored, which says how it is scaled")
-    fitting: Fitting | None = Field(None, description="how pictures were fitted to that size, if it was noted")
+    dtype: str = Field("uint8", description="type of a stored pixel, which determines its scale")
+    fitting: Fitting | None = Field(None, description="how images were resized to that size, if it is recorded")
     pool: Number = Field(0, description="number of training samples")
     test: Number = Field(0, description="number of test samples")
     given: Number = Field(0, description="number of training samples whose labels came with the data")
@@ -117,50 +117,49 @@ class JoinReply(Reply):
     declined: Number = Field(0, description="number of samples that annotators could not label")
 
 
-class TrainReply(Reply):
-    """What a site learned."""
+class LabelCounts(Reply):
+    """The labels of a site, in replies that report them."""
+
+    labelled: Number = Field(0, description="number of labelled samples")
+    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
+
+
+class TrainReply(LabelCounts):
+    """The result of local training; the number of labels is the weight in the average."""
 
     kind: ClassVar[str] = "train"
     carries_weights: ClassVar[bool] = True
-    labelled: Number = Field(0, description="number of labelled samples: the weight in the average")
-    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
     loss: float | None = Field(None, description="mean training loss of the last local epoch")
-    statistics: Statistics | None = Field(None, description="figures of the weights that came, if asked for")
+    statistics: Statistics | None = Field(
+        None, description="evaluation of the weights that were sent, if requested"
+    )
 
 
-class CloseRoundReply(Reply):
-    """How the round's model does here, and how labelling stands."""
+class LabelsReply(LabelCounts):
+    """The state of labelling."""
+
+    kind: ClassVar[str] = "labels"
+    asked: Number = Field(0, description="number of samples in the last query")
+    pending: Number = Field(0, description="of these, samples without an answer")
+    declined: Number = Field(0, description="samples of all queries that annotators could not label")
+    refused: Number = Field(0, description="answers that were not acceptable")
+
+
+class CloseRoundReply(LabelsReply):
+    """The evaluation of the round's model, and the state of labelling."""
 
     kind: ClassVar[str] = "close_round"
     statistics: Statistics | None = Field(
-        None, description="figures of the final weights; none without a test part"
+        None, description="evaluation of the round's weights; none without test samples"
     )
-    labelled: Number = Field(0, description="number of labelled samples")
-    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
     local_model: Literal["own", "global", "none"] = Field(
-        "none", description="whose weights stood in as the local model: global where the site never trained"
+        "none", description="which weights served as the local model: global if the site never trained"
     )
     previous_model: Literal["own", "initial", "none"] = Field(
-        "none", description="which weights stood for the round before: the initial ones in the first selection"
+        "none", description="which weights served as the previous round's: the initial ones in the first selection"
     )
-    asked: Number = Field(0, description="samples of the last question")
-    pending: Number = Field(0, description="of these, answers still awaited")
-    declined: Number = Field(0, description="samples that annotators could not label, of all questions")
-    refused: Number = Field(0, description="answers that were not acceptable")
-    rejected: Number = Field(0, description="candidates that the strategy passed over for diversity")
-    filled: Number = Field(0, description="samples taken only because the strategy ran short")
-
-
-class LabelsReply(Reply):
-    """How labelling stands."""
-
-    kind: ClassVar[str] = "labels"
-    labelled: Number = Field(0, description="number of labelled samples")
-    class_counts: Counts | None = Field(None, description="labelled samples (or pixels) per class")
-    asked: Number = Field(0, description="samples of the last question")
-    pending: Number = Field(0, description="of these, answers still awaited")
-    declined: Number = Field(0, description="samples that annotators could not label, of all questions")
-    refused: Number = Field(0, description="answers that were not acceptable")
+    rejected: Number = Field(0, description="candidates that the strategy skipped for diversity")
+    filled: Number = Field(0, description="samples added only because the strategy selected too few")
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -193,8 +192,7 @@ def encode(message: Message) -> bytes:
 
 def decode_request(data: bytes) -> Request:
     """Decode a request; anything else is a `FealError`."""
-    kind, fields, weights = _content(data, REQUESTS)
-    return _message(kind, fields, weights)
+    return _decode(data, REQUESTS)
 
 
 def decode_reply(data: bytes) -> Reply:
@@ -203,35 +201,20 @@ def decode_reply(data: bytes) -> Reply:
     Raises:
         FealError: anything else.
     """
-    kind, fields, weights = _content(data, REPLIES)
-    known = kind.model_fields
-    reply = _message(kind, {name: value for name, value in fields.items() if name in known}, weights)
-    reply._unexpected = tuple(sorted(name for name in fields if name not in known))
-    return reply
+    return _decode(data, REPLIES, drop_unknown=True)
 
 
-def _content(
-    data: bytes, kinds: Mapping[str, type[AnyMessage]]
-) -> tuple[type[AnyMessage], dict[str, Any], dict[str, torch.Tensor] | None]:
+def _decode(data: bytes, kinds: Mapping[str, type[AnyMessage]], *, drop_unknown: bool = False) -> AnyMessage:
     try:
         content = json.loads(read_metadata(data)["message"])
-        return (
-            kinds[content["kind"]],
-            dict(content["fields"]),
-            load(data) if content["weights"] else None,
-        )
+        kind = kinds[content["kind"]]
+        fields = dict(content["fields"])
+        unknown = sorted(fields.keys() - kind.model_fields) if drop_unknown else []
+        known = {name: value for name, value in fields.items() if name not in unknown}
+        message = kind(**{**known, "weights": load(data) if content["weights"] else None})
     except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
-        raise _unreadable(error) from error
-
-
-def _message(
-    kind: type[AnyMessage], fields: Mapping[str, Any], weights: dict[str, torch.Tensor] | None
-) -> AnyMessage:
-    try:
-        return kind(**{**fields, "weights": weights})
-    except (TypeError, ValidationError) as error:
-        raise _unreadable(error) from error
-
-
-def _unreadable(error: Exception) -> FealError:
-    return ShareableError(f"A message could not be read ({type(error).__name__}): are all versions the same?")
+        raise ShareableError(
+            f"A message could not be read ({type(error).__name__}): are all versions the same?"
+        ) from error
+    message._unexpected = tuple(unknown)
+    return message

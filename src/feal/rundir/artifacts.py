@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from feal import __version__
 from feal.errors import FealError
-from feal.fileio import damage_error, read_json, read_tensors, write_json, write_tensors, write_text
+from feal.fileio import damage_error, read_json, read_tensors, write_json, write_text
 from feal.rundir.layout import RunDirectory, SiteDirectory
 from feal.rundir.records import Record
 
@@ -76,27 +76,8 @@ def _selected_sample(row: Mapping[str, str]) -> SelectedSample:
     return SelectedSample(sample=row["sample"], rank=int(row["rank"]), score=float(row["score"]), parts=parts)
 
 
-def write_pool_outputs(site: SiteDirectory, round_: int, outputs: Mapping[str, torch.Tensor]) -> None:
-    """Write the models' outputs for the unlabelled samples at the end of a round; `rows` names the samples."""
-    write_tensors(site.pool_outputs(round_), outputs)
-
-
-def read_pool_outputs(site: SiteDirectory, round_: int) -> dict[str, torch.Tensor]:
-    """Read what `write_pool_outputs` wrote; empty where a site kept nothing."""
-    return _read_outputs(site.pool_outputs(round_))
-
-
-def write_test_outputs(site: SiteDirectory, round_: int, outputs: Mapping[str, torch.Tensor]) -> None:
-    """Write the global model's outputs for the test samples at the end of a round; `rows` names the samples."""
-    write_tensors(site.test_outputs(round_), outputs)
-
-
-def read_test_outputs(site: SiteDirectory, round_: int) -> dict[str, torch.Tensor]:
-    """Read what `write_test_outputs` wrote; empty where a site kept nothing."""
-    return _read_outputs(site.test_outputs(round_))
-
-
-def _read_outputs(path: Path) -> dict[str, torch.Tensor]:
+def read_outputs(path: Path) -> dict[str, torch.Tensor]:
+    """Read a file of model outputs for single samples, whose `rows` name them; empty where a site kept none."""
     return read_tensors(path) if path.is_file() else {}
 
 

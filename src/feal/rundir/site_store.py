@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -202,10 +201,6 @@ class Store:
         with self.transaction():
             self._connection.execute("INSERT OR REPLACE INTO site VALUES (0, ?, ?, ?)", (run, data, settings))
 
-    def is_admitted(self) -> bool:
-        """Return whether the store belongs to a run."""
-        return self._site() is not None
-
     def data_digest(self) -> str | None:
         """Return the digest of the prepared data that the run uses here; None before it was joined."""
         site = self._site()
@@ -225,7 +220,7 @@ class Store:
 
     def save_state(self, state: SiteState) -> None:
         """Replace the state (inside a transaction)."""
-        content = json.dumps(asdict(state), sort_keys=True)
+        content = _STATE.dump_json(state).decode()
         self._connection.execute("INSERT OR REPLACE INTO memory VALUES (0, ?)", (content,))
 
     def write_model(self, name: str, tensors: Tensors) -> TensorFile:
@@ -308,15 +303,13 @@ class Store:
             counts += np.bincount(np.asarray(_unpack(*row)).ravel(), minlength=classes)
         return counts
 
-    def labels_version(self) -> tuple[int, int, int]:
+    def labels_version(self) -> tuple[int, ...]:
         """Return numbers that change whenever a label is added or corrected."""
-        statement = "SELECT count(*), count(answered), coalesce(sum(corrected), 0) FROM labels"
-        queried, answered, corrected = self._select(statement)[0]
-        return int(queried), int(answered), int(corrected)
+        return self._select("SELECT count(*), count(answered), coalesce(sum(corrected), 0) FROM labels")[0]
 
     def mask(self, sample: str) -> NDArray[np.uint8]:
         """Return the mask [height, width] of one labelled sample."""
-        ((*columns,),) = self._select("SELECT label, mask, height, width FROM labels WHERE sample = ?", sample)
+        (columns,) = self._select("SELECT label, mask, height, width FROM labels WHERE sample = ?", sample)
         return np.asarray(_unpack(*columns), dtype=np.uint8)
 
     def labels_by_round(self) -> dict[int, RoundLabels]:
@@ -376,15 +369,14 @@ class Store:
         except sqlite3.IntegrityError:
             raise
         except sqlite3.DatabaseError as error:
-            if "full" in str(error) or "disk I/O" in str(error):
-                what = f"No space left to write {self.path}: free some and repeat the command."
-            elif "readonly" in str(error):
-                what = f"A run was stopped while it wrote {self.path}: `feal resume` it, then repeat this."
-            elif "locked" in str(error):
-                what = f"Another program has locked {self.path}: close it and repeat the command."
-            else:
-                what = f"{self.path} cannot be used ({error}): restore it from a copy, or start a new run."
-            raise FealError(what) from error
+            known = {
+                "full": f"No space left to write {self.path}: free some and repeat the command.",
+                "disk I/O": f"No space left to write {self.path}: free some and repeat the command.",
+                "readonly": f"A run was stopped while it wrote {self.path}: `feal resume` it, then repeat this.",
+                "locked": f"Another program has locked {self.path}: close it and repeat the command.",
+            }
+            other = f"{self.path} cannot be used ({error}): restore it from a copy, or start a new run."
+            raise FealError(next((known[word] for word in known if word in str(error)), other)) from error
 
 
 def _now() -> str:

@@ -14,7 +14,7 @@ from feal.analysis.outputs import open_run_data
 from feal.analysis.runs import Run, group_by_arm
 from feal.data import PreparedSite
 from feal.data.images import make_tile, outline_mask
-from feal.rundir.artifacts import SelectedSample, read_pool_outputs, read_selection
+from feal.rundir.artifacts import SelectedSample, read_outputs, read_selection
 from feal.rundir.layout import RunDirectory, SiteDirectory
 from feal.rundir.site_store import LabelRecord, Store
 
@@ -116,7 +116,7 @@ def _draw(
 
 def _read_predictions(run: Run, site: SiteDirectory, round_: int) -> dict[int, int]:
     """Return the global model's class of each sample of the pool, by its row."""
-    outputs = read_pool_outputs(site, round_)
+    outputs = read_outputs(site.pool_outputs(round_))
     if run.task == "segmentation" or "logits_global" not in outputs:
         return {}
     classes = outputs["logits_global"].argmax(1).tolist()

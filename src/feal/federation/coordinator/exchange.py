@@ -82,11 +82,10 @@ class Exchange:
     ) -> Replies[messages.JoinReply]:
         """Introduce the run to sites, and admit those that fit the sites that joined before.
 
-        Args:
-            request: what to send.
-            sites: names of the sites.
-            labels: the number of labels that the run has counted at each site so far.
-            required: how many sites must join.
+        `labels` are the numbers of labels that the run has counted at each site so far.
+
+        Raises:
+            FealError: fewer than `required` sites join.
         """
         replies = self.ask(request, sites, messages.JoinReply, doing="joining")
         problems = dict(replies.left_out)
@@ -143,14 +142,10 @@ class Exchange:
         doing: str,
         state: State | None = None,
     ) -> Replies[AnyReply]:
-        """Send a request to sites and gather their replies.
+        """Send a request, with its key, to sites and gather their replies.
 
-        Args:
-            request: what to send; its key is computed here.
-            sites: names of the sites.
-            expected: type of the replies.
-            doing: what the message is for, for the callback.
-            state: of the run, which replies must fit; None before the sites have joined.
+        Replies must fit the `state` of the run, which is None before sites have joined. `doing` says what the
+        message is for, for the callback.
         """
         request = messages.seal(request)
         good: dict[str, AnyReply] = {}

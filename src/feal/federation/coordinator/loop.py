@@ -31,9 +31,6 @@ from feal.rundir.records import Event, Note
 from feal.selection import EARLIER_ROLES, build_strategy, find_strategy
 from feal.settings import Settings, ceil_share
 
-LabellingReply = messages.CloseRoundReply | messages.LabelsReply
-"""Replies that report how many labels were asked for and answered."""
-
 
 class Coordinator:
     """Drive one run from its last commit to its end, knowing sites only by their messages."""
@@ -245,11 +242,11 @@ class Coordinator:
         request = messages.Labels(run=self._run, round=state.round, step=state.polls + 1)
         return self._exchange.ask_all(request, messages.LabelsReply, state, doing="collecting labels")
 
-    def _has_enough_labels(self, replies: Mapping[str, LabellingReply]) -> bool:
+    def _has_enough_labels(self, replies: Mapping[str, messages.LabelsReply]) -> bool:
         share = float(self._settings.annotator.params.get("min_share", 1.0))
         return has_enough_labels(replies, share=share, sites=self._exchange.quorum)
 
-    def _note_rejected(self, replies: Mapping[str, LabellingReply]) -> None:
+    def _note_rejected(self, replies: Mapping[str, messages.LabelsReply]) -> None:
         for site, reply in replies.items():
             if reply.refused:
                 self._exchange.note_once(
@@ -278,7 +275,7 @@ class Coordinator:
         self._unlogged += [Note(note=note) for note in notes]
 
 
-def count_labels(state: State, replies: Mapping[str, messages.TrainReply | LabellingReply]) -> State:
+def count_labels(state: State, replies: Mapping[str, messages.LabelCounts]) -> State:
     """Update the numbers of labels and the class counts of the sites that replied."""
     return replace(
         state,
@@ -293,7 +290,7 @@ def count_replies(state: State, replies: Replies[Any]) -> State:
     return replace(count_labels(state, replies.good), left_out={**state.left_out, **left_out})
 
 
-def has_enough_labels(replies: Mapping[str, LabellingReply], *, share: float, sites: int) -> bool:
+def has_enough_labels(replies: Mapping[str, messages.LabelsReply], *, share: float, sites: int) -> bool:
     """Return whether at least `sites` sites have that share of the labels they asked for."""
     ready = [ceil_share(share, reply.asked) <= reply.asked - reply.pending for reply in replies.values()]
     return sum(ready) >= sites

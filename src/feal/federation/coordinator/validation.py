@@ -31,13 +31,8 @@ def find_problem(
 ) -> str:
     """Return why a reply cannot be used, in a sentence; empty if it can.
 
-    Args:
-        reply: what the site sent.
-        request: what it was sent; its weights determine the names, shapes and types of the reply's.
-        site: name of the site.
-        task: classification or segmentation.
-        classes: number of classes of the run.
-        metrics: further metrics of the run.
+    The weights of the request determine the names, shapes and types of the reply's; `metrics` are those that the
+    run adds to the registered ones.
     """
     if type(reply).kind != request.kind or reply.key != request.key or reply.site != site:
         return f"Site {site} sent a reply to another request."
@@ -96,10 +91,7 @@ def list_unexpected(reply: messages.Reply, request: messages.Request) -> list[st
 def find_incompatibility(reply: messages.JoinReply, *, first: messages.JoinReply, counted: int) -> str:
     """Return why a site cannot take part, in a sentence; empty if it can.
 
-    Args:
-        reply: of the site that wants to join.
-        first: of a site that joined before.
-        counted: labels of the site that the run has counted so far.
+    It must fit the `first` site that joined, and have the labels that the run has `counted` there so far.
     """
     alike = ("task", "classes", "channels", "height", "width")
     if any(getattr(reply, name) != getattr(first, name) for name in alike):

@@ -39,7 +39,7 @@ def evaluate(
     Args:
         network: what is evaluated.
         ids: the samples.
-        read: returns the images of samples.
+        read: returns their images.
         labels: returns their classes or masks.
         context: how logits become probabilities and uncertainties.
         batch_size: samples in a batch.

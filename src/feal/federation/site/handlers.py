@@ -30,10 +30,11 @@ from feal.federation.site.query import (
     select_from_pool,
 )
 from feal.federation.site.training import Images, Inputs, LabelledSamples, Trainer, build_network
+from feal.fileio import write_tensors
 from feal.metrics import Statistics
 from feal.models import Network, resolve_device
 from feal.rng import Address
-from feal.rundir.artifacts import write_pool_outputs, write_selection, write_test_outputs
+from feal.rundir.artifacts import write_selection
 from feal.rundir.site_store import RoundModels, SiteState, Store
 from feal.selection import PREVIOUS_ROLES, Selection, SelectionContext, build_strategy
 from feal.settings import Settings
@@ -125,25 +126,20 @@ class MessageHandler:
 
     def _start(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
         """Query the first labels: uniform at random, or those that came with the data."""
+        reply = messages.CloseRoundReply(key=request.key, site=self._site.name)
         if request.weights is not None:
             state = replace(state, initial=self._store.write_model(f"initial-{request.key}", request.weights))
         ids = self._site.ids("train")
         if self._settings.initial_labels == "dataset":
             known = ids[self._site.is_initial("train")].tolist()
             selection = Selection(ids=known, parts={"score": torch.zeros(len(known), dtype=torch.float64)})
-            labels = open_labels(self._site).of(known).numpy()
-            answers = [
-                Answer(sample=sample, label=to_label(label), by="given")
-                for sample, label in zip(known, labels, strict=True)
-            ]
-            write_selection(self._directory, 1, selection.ids, selection.parts)
-            queries = make_queries(selection, round_=1, model="")
-            reply = messages.CloseRoundReply(key=request.key, site=self._site.name)
-            return HandlerResult(reply=reply, state=state, queries=queries, answers=answers)
+            labels = zip(known, open_labels(self._site).of(known).numpy(), strict=True)
+            given = [Answer(sample=sample, label=to_label(label), by="given") for sample, label in labels]
+            return self._query(request, state, selection, reply=reply, given=given)
         context = self._make_context(request.class_counts)
         address = self._address("first labels", request)
         selection = select_first(ids.tolist(), context, budget=self._allowance(asked=0), address=address)
-        return self._query(request, state, selection)
+        return self._query(request, state, selection, reply=reply)
 
     def _close_round(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
         """Evaluate the round's model, and query the samples that the strategy selects."""
@@ -162,7 +158,7 @@ class MessageHandler:
         statistics, outputs = self._evaluate(models["global"], context)
         if statistics is not None and self._settings.diagnostics:
             rows = torch.as_tensor(self._site.rows(self._site.ids("test")))
-            write_test_outputs(self._directory, request.round, {"rows": rows, **outputs})
+            write_tensors(self._directory.test_outputs(request.round), {"rows": rows, **outputs})
         selection = self._select(request, context, models)
         looks_back = bool(PREVIOUS_ROLES & self._strategy.required_roles())
         previous: Literal["own", "initial"] = "own" if state.before(request.round) else "initial"
@@ -187,18 +183,24 @@ class MessageHandler:
         state: SiteState,
         selection: Selection,
         *,
-        reply: messages.CloseRoundReply | None = None,
+        reply: messages.CloseRoundReply,
         predict: PredictMasks | None = None,
+        given: Sequence[Answer] | None = None,
     ) -> HandlerResult:
-        """Pass the selection to the annotator, and collect the answers to it and to earlier queries."""
+        """Pass the selection to the annotator, and collect the answers to it and to earlier queries.
+
+        Labels that were `given` with the data need no annotator.
+        """
         model = hash_tensors(request.weights) if request.weights is not None and request.round else ""
         queries = make_queries(selection, round_=request.round + 1, model=model)
         if request.ask:
             write_selection(self._directory, request.round + 1, selection.ids, selection.parts)
+        if given is not None:
+            return HandlerResult(reply=reply, state=state, queries=queries, answers=given)
+        if request.ask:
             with self._timed("ask"):
                 self._annotator.ask(queries, predict_masks=predict)
         answers, rejected = self._poll(queries)
-        reply = reply or messages.CloseRoundReply(key=request.key, site=self._site.name)
         reply = reply.model_copy(update={"refused": rejected, "seconds": self._seconds})
         return HandlerResult(reply=reply, state=state, queries=queries, answers=answers)
 
@@ -235,7 +237,7 @@ class MessageHandler:
                 outputs = {"rows": torch.as_tensor(self._site.rows(selected.candidates)), **selected.outputs}
                 if context.task == "segmentation":
                     outputs |= compute_maps(selected.selection.ids, pool, context)
-                write_pool_outputs(self._directory, request.round, outputs)
+                write_tensors(self._directory.pool_outputs(request.round), outputs)
         return selected.selection
 
     def _evaluate(

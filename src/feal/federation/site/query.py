@@ -33,13 +33,8 @@ from feal.selection.observe import Observer, ReadImages
 from feal.settings import ceil_share
 from feal.tensors import Tensors
 
-OUTPUTS = {
-    "classification": ("logits_global", "logits_local"),
-    "segmentation": ("aleatoric_global", "aleatoric_local", "epistemic_global", "energy_global"),
-}
-"""Columns that `observe_for_analysis` computes for each task."""
 _PREFIX = "kept_"
-"""Distinguishes these columns from those of the strategy."""
+"""Distinguishes the columns of `observe_for_analysis` from those of the strategy."""
 
 
 class LazyModels(Mapping[Role, Network]):
@@ -74,15 +69,7 @@ def make_models(
 ) -> LazyModels:
     """Return the models at the end of a round: global, local, and those that a strategy may need besides.
 
-    Args:
-        state: what the site keeps from earlier messages.
-        round_: the round.
-        weights: of its global model.
-        store: reads the weights of earlier models.
-        build: returns the network of a role with these weights.
-        trainer: trains on the site's labels.
-        batch_size: samples in a batch of evaluation.
-        address: of the message; models that are trained here draw from addresses beside it.
+    Those in `state` are read from the store; those that are trained here draw from addresses beside `address`.
     """
 
     def build_stored(role: Role, file: TensorFile) -> Network:
@@ -144,14 +131,8 @@ class SelectedPool:
 def allowance(budget: float | Literal["all"], *, max_fraction: float, samples: int, asked: int) -> int:
     """Return how many labels a site may query now.
 
-    The budget is a number, a share of the site's samples, floor(share * N), or all of them; the total of all
-    rounds is at most ceil(max_fraction * N).
-
-    Args:
-        budget: labels for one round.
-        max_fraction: of the samples that may be labelled in total.
-        samples: number of training samples N.
-        asked: labels queried in earlier rounds.
+    The budget of a round is a number, a share of the site's N training samples, floor(share * N), or all of them;
+    the total, with the labels `asked` for in earlier rounds, is at most ceil(max_fraction * N).
 
     >>> allowance(0.1, max_fraction=0.85, samples=105, asked=0)
     10
@@ -184,16 +165,12 @@ def select_from_pool(
     diagnostics: bool,
     address: Address,
 ) -> SelectedPool:
-    """Select up to `budget` samples of the pool by a strategy.
+    """Select up to `budget` samples of the pool by a strategy, among so many `candidates` drawn at random.
 
-    Args:
-        strategy: makes the selection.
-        pool: samples and models.
-        context: what the strategy may know besides.
-        budget: number of samples; 0 to select none.
-        candidates: how many samples of the pool are considered, drawn at random.
-        diagnostics: keep both models' outputs for every candidate, whether the strategy needs them or not.
-        address: of the random draws.
+    With `diagnostics`, return both models' outputs for every candidate, whether the strategy needs them or not.
+
+    Raises:
+        FealError: the strategy needs a model that no site has, or its selection is not valid.
     """
     considered = _draw_candidates(pool.ids, candidates, address, at_least=budget)
     is_observing = budget > 0 and strategy.needs_images
@@ -223,8 +200,8 @@ def select_from_pool(
             count = min(budget, len(columns))
             selection = strategy.choose(columns, labels, context, count, address.generator())
             validate_selection(selection, columns, budget, strategy=type(strategy).__name__)
-        kept = OUTPUTS[context.task] if diagnostics and considered else ()
-        outputs = {name: columns[f"{_PREFIX}{name}"].clone() for name in kept}
+        kept = [name for name in columns.values if name.startswith(_PREFIX)]
+        outputs = {name.removeprefix(_PREFIX): columns[name].clone() for name in kept}
     return SelectedPool(selection=selection, candidates=considered, outputs=outputs)
 
 

@@ -111,7 +111,7 @@ class Site:
         with self._store.transaction():
             self._store.add_queries(result.queries)
             self._store.add_answers(result.answers)
-            if isinstance(reply, messages.CloseRoundReply | messages.LabelsReply):
+            if isinstance(reply, messages.LabelsReply):
                 reply = reply.model_copy(update=self._count_labels(request.round + 1, share_counts=share_counts))
             # A poll for labels has no place in the order of messages: it is answered whenever it comes.
             if not isinstance(request, messages.Labels):
@@ -142,7 +142,7 @@ class Site:
         settings = self._read_settings(request)
         site = self._data.site(self.name, validation=settings.validation)
         check_files(self._data, self.name, cached=True)
-        if not self._store.is_admitted():
+        if self._store.data_digest() is None:
             self._check_data(site, settings)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))
         self._store.remove_unused_files()

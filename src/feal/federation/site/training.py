@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -102,15 +101,7 @@ class TrainingResult:
 
 
 class Trainer:
-    """Train networks on all labelled samples of a site.
-
-    Args:
-        samples: the labelled samples.
-        objective: the loss `(logits, target, communication round) -> scalar`.
-        training: learning rate, batch size and so on.
-        steps: communication rounds in a round, for the learning rate's schedule.
-        device: where networks run.
-    """
+    """Train networks on all labelled samples of a site; a round has `steps` communication rounds."""
 
     def __init__(
         self,
@@ -138,10 +129,10 @@ class Trainer:
         moments: Tensors | None = None,
         lr: float | None = None,
     ) -> TrainingResult:
-        """Train a network in place on all labelled samples.
+        """Train a network in place, from the weights it has.
 
         Args:
-            network: holds the weights to start from.
+            network: the network.
             step: communication round, for the loss's annealing and the learning rate.
             epochs: passes over the samples.
             order: decides the order of the samples.
@@ -231,23 +222,22 @@ def build_network(
 ) -> Network:
     """Return this process's network for a role, with these weights: it is shared by all sites."""
     shape = (data.task, len(data.classes), data.channels, data.height, data.width)
-    network = _blank_network(role, model.name, json.dumps(model.params), shape, part)
+    network = _blank_network(role, model.model_dump_json(), shape, part)
     network.load_state_dict(weights)
     network.zero_grad()
     return network.to(device)
 
 
 @lru_cache(maxsize=8)
-def _blank_network(
-    role: Role, model: str, params: str, shape: tuple[Task, int, int, int, int], part: Trainable
-) -> Network:
+def _blank_network(role: Role, model: str, shape: tuple[Task, int, int, int, int], part: Trainable) -> Network:
     """Build a network once for each role: that takes ten times longer than to load weights."""
     del role
     task, classes, channels, height, width = shape
+    component = Component.model_validate_json(model)
     with torch.random.fork_rng(devices=[]):
         return build_model(
-            model,
-            params=json.loads(params),
+            component.name,
+            params=component.params,
             task=task,
             classes=classes,
             channels=channels,
