@@ -1,11 +1,12 @@
-"""Encode tensors as safetensors bytes without copying them."""
+"""Encode tensors as safetensors bytes without copying them, and compute with them on a device."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from safetensors import SafetensorError
@@ -102,3 +103,43 @@ def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
     floating = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]
     # The largest absolute value: one call for all tensors is many times faster than one for each.
     return bool(get_total_norm(floating, norm_type=math.inf).isfinite()) if floating else True
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a setting: `auto` is a GPU where there is one.
+
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def to_device(images: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Move images or maps [B, C, H, W] to a device, channels last: up to twice as fast on a CPU.
+
+    Tensors of other dimensions, which stand for images, keep their memory format.
+
+    >>> to_device(torch.zeros(2, 3, 4, 4), torch.device("cpu")).stride()
+    (48, 1, 12, 3)
+    """
+    form = torch.channels_last if images.dim() == 4 else torch.preserve_format
+    return images.to(device, memory_format=form)
+
+
+def mixed_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Compute forward passes in bfloat16 on a GPU that supports it; a CPU would not gain and stays in float32."""
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=able)
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Run torch's operations with `count` threads, and with as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

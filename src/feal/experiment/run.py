@@ -17,7 +17,7 @@ from feal.federation.callbacks import Callback, NullCallback
 from feal.federation.coordinator.loop import Coordinator
 from feal.federation.transport import TRANSPORTS, Transport
 from feal.fileio import lock_directory
-from feal.models import read_weights, use_threads
+from feal.models import read_weights
 from feal.models.pretrained import NONE
 from feal.plugins import read_params
 from feal.rundir.artifacts import record_origin
@@ -25,7 +25,7 @@ from feal.rundir.journal import Journal, State, read_config, read_settings, writ
 from feal.rundir.layout import RunDirectory, create_run_directory
 from feal.rundir.records import Round
 from feal.settings import Component, Settings, flatten
-from feal.tensors import hash_tensors
+from feal.tensors import hash_tensors, use_threads
 
 
 @dataclass(frozen=True)

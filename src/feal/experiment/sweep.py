@@ -247,8 +247,8 @@ class SweepCallback(Protocol):
 
 def default_parallelism(runs: Sequence[SweepRun]) -> int:
     """Return the default number of runs at a time: by cores and free memory, and one on a GPU."""
-    from feal.models import resolve_device
     from feal.processes import count_cores, free_memory
+    from feal.tensors import resolve_device
 
     if any(resolve_device(run.settings.device).type != "cpu" for run in runs):
         return 1

@@ -17,12 +17,13 @@ from feal.data.resize import Fitting
 from feal.errors import FealError
 from feal.evidential import build_loss, uncertainties
 from feal.fileio import damage_error, read_json, read_tensors
-from feal.models import build_initial_model, resolve_device, restore_model, to_device, use_threads
+from feal.models import build_initial_model, restore_model
 from feal.rundir.journal import Journal, State, Weights, read_settings
 from feal.rundir.layout import RunDirectory, round_weights
 from feal.rundir.records import MetricValue, Round
 from feal.selection import SelectionContext
 from feal.settings import Component, Positive, Settings, Task, Transforms
+from feal.tensors import resolve_device, to_device, use_threads
 
 FORMAT: Literal[1] = 1
 

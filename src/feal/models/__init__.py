@@ -6,11 +6,7 @@ from feal.models.base import (
     ModuleAdapter,
     Network,
     Output,
-    mixed_precision,
     pool_3x3,
-    resolve_device,
-    to_device,
-    use_threads,
 )
 from feal.models.build import build_model, find_model, list_models, restore_model
 from feal.models.frozen import SplitClassifier
@@ -33,11 +29,7 @@ __all__ = [
     "find_model",
     "list_models",
     "load_weights",
-    "mixed_precision",
     "pool_3x3",
     "read_weights",
-    "resolve_device",
     "restore_model",
-    "to_device",
-    "use_threads",
 ]

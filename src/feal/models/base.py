@@ -1,14 +1,13 @@
-"""The contract of a network, any module as such a network, and the device it runs on."""
+"""The contract of a network, and any module as such a network."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -240,43 +239,3 @@ def _find_layers(logits: Any, calls: list[_Call]) -> _Layers:
 
 
 MODELS: Registry[type[Network]] = Registry("model")
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device of a setting: `auto` is a GPU where there is one.
-
-    >>> resolve_device("cpu")
-    device(type='cpu')
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
-
-
-def to_device(images: Tensor, device: torch.device) -> Tensor:
-    """Move images or maps [B, C, H, W] to a device, channels last: up to twice as fast on a CPU.
-
-    Tensors of other dimensions, which stand for images, keep their memory format.
-
-    >>> to_device(torch.zeros(2, 3, 4, 4), torch.device("cpu")).stride()
-    (48, 1, 12, 3)
-    """
-    form = torch.channels_last if images.dim() == 4 else torch.preserve_format
-    return images.to(device, memory_format=form)
-
-
-def mixed_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Compute forward passes in bfloat16 on a GPU that supports it; a CPU would not gain and stays in float32."""
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=able)
-
-
-@contextmanager
-def use_threads(count: int) -> Iterator[None]:
-    """Run torch's operations with `count` threads, and with as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -24,9 +24,9 @@ from feal.federation.site.feature_cache import (
 )
 from feal.federation.site.training import Images
 from feal.fileio import lock_file
-from feal.models import build_initial_model, use_threads
+from feal.models import build_initial_model
 from feal.settings import Settings, Transforms
-from feal.tensors import hash_tensors
+from feal.tensors import hash_tensors, use_threads
 from tests.frozen import write_weights
 from tests.prepared import write_prepared
 

@@ -25,9 +25,10 @@ from feal.data.samples import Rows
 from feal.data.verify import check_files, compute_checksum
 from feal.errors import FealError
 from feal.fileio import lock_file, read_json, rename_durably, user_cache, write_error, write_json
-from feal.models import Network, build_initial_model, to_device
+from feal.models import Network, build_initial_model
 from feal.plugins import short_name
 from feal.settings import Component, Settings, Trainable
+from feal.tensors import to_device
 
 MAX_VIEWS = 8
 MARGIN = 1 / 16

@@ -32,13 +32,13 @@ from feal.federation.site.query import (
 from feal.federation.site.training import Images, Inputs, LabelledSamples, Trainer, build_network
 from feal.fileio import write_tensors
 from feal.metrics import Statistics
-from feal.models import Network, resolve_device
+from feal.models import Network
 from feal.rng import Address
 from feal.rundir.artifacts import write_selection
 from feal.rundir.site_store import RoundModels, SiteState, Store
 from feal.selection import PREVIOUS_ROLES, Selection, SelectionContext, build_strategy
 from feal.settings import Settings
-from feal.tensors import hash_tensors
+from feal.tensors import hash_tensors, resolve_device
 
 
 @dataclass(frozen=True, kw_only=True)

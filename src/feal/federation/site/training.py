@@ -15,11 +15,11 @@ from feal.data.augment import normalise
 from feal.data.samples import Rows
 from feal.errors import FealError
 from feal.losses import Objective
-from feal.models import Network, build_model, mixed_precision, to_device
+from feal.models import Network, build_model
 from feal.rundir.site_store import Store
 from feal.selection import Role
 from feal.settings import Component, Task, Trainable, Training, Transforms
-from feal.tensors import Tensors, all_finite
+from feal.tensors import Tensors, all_finite, mixed_precision, to_device
 
 MAX_EPOCHS, ENOUGH_ACCURACY = 50, 0.99
 """When the training of a model at one site alone ends: epochs, or training accuracy."""
