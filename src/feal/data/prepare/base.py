@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -50,7 +50,7 @@ class DecodedSample:
     label: int | NDArray[np.uint8] | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, order=True)
 class Finding:
     """A file of a download that cannot be used as it is, and why."""
 
@@ -139,11 +139,6 @@ def findings_error(folder: Path, findings: Sequence[Finding], *, kept: Path | No
         f"or continue without them by --skip-bad{f' (decoded samples are kept in {kept})' if kept else ''}.",
         findings,
     )
-
-
-def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort findings by file and drop repeated ones."""
-    return sorted(set(findings), key=lambda finding: (finding.file, finding.problem))
 
 
 def make_finding(path: Path, folder: Path, problem: str) -> Finding:

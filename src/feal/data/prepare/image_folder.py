@@ -197,36 +197,54 @@ def _list_folders(folder: Path, task: Task) -> ImageListing:
     suffixes = decoding.IMAGE_SUFFIXES + decoding.VOLUME_SUFFIXES
     found = [path for path in files if path.name.lower().endswith(suffixes)]
     images: list[ImageRecord] = []
-    findings: list[Finding] = []
-    parts: dict[tuple[str, Split | None], dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
+    masks: dict[tuple[str, str], list[Path]] = defaultdict(list)
+    problems: list[tuple[Path, str]] = []
+    sites = set()
     for path in found:
         place = _parse_place(path.relative_to(folder).parts[:-1])
         if place is None:
-            wanted = "site/class/" if is_class else "site/image/ or site/mask/"
-            findings.append(make_finding(path, folder, f"is not in {wanted}"))
+            problems.append((path, f"is not in {'site/class/' if is_class else 'site/image/ or site/mask/'}"))
             continue
         site, split, kind = place
-        parts[site, split][kind].append(path)
-    for (site, split), kinds in parts.items():
-        if is_class:
-            images += [
-                ImageRecord(
-                    site=site,
-                    id=_join(split, kind, strip_suffix(path)),
-                    image=path,
-                    class_name=None if kind == _UNLABELLED else kind,
-                    split=split,
-                )
-                for kind, paths in kinds.items()
-                for path in paths
-            ]
+        sites.add(site)
+        is_named = is_class or kind == _UNLABELLED
+        id = "/".join(part for part in (split, kind if is_named else None, strip_suffix(path)) if part)
+        if is_named or kind in _IMAGE_FOLDERS:
+            name = kind if is_class and kind != _UNLABELLED else None
+            images.append(ImageRecord(site=site, id=id, image=path, class_name=name, split=split))
+        elif kind in _MASK_FOLDERS:
+            masks[site, id].append(path)
         else:
-            records, unpaired = _pair_masks(site, split, kinds, folder)
-            images += records
-            findings += unpaired
-    findings += _find_empty_sites(folder, {site for site, _ in parts})
+            problems.append((path, "is neither in image nor in mask"))
+    if not is_class:
+        images, unpaired = _pair_masks(images, masks)
+        problems += unpaired
+    findings = [make_finding(path, folder, problem) for path, problem in problems]
+    findings += _find_empty_sites(folder, sites)
     others = len(files) - len(found)
     return ImageListing(images, findings, [f"{others} files that are not images were skipped."] if others else [])
+
+
+def _pair_masks(
+    images: Sequence[ImageRecord], masks: Mapping[tuple[str, str], Sequence[Path]]
+) -> tuple[list[ImageRecord], list[tuple[Path, str]]]:
+    """Give each image its mask, by site and id; the others, except images without a label, are problems."""
+    paired = []
+    problems = []
+    for image in images:
+        if (image.site, image.id) in masks:
+            paired.append(replace(image, mask=masks[image.site, image.id][-1]))
+        elif image.image.parent.name == _UNLABELLED:
+            paired.append(image)
+        else:
+            problems.append((image.image, "has no mask"))
+    shown = {(image.site, image.id) for image in images}
+    for key, paths in masks.items():
+        if len(paths) > 1:
+            problems += [(path, "is one of several masks with this name: keep one of them") for path in paths]
+        if key not in shown:
+            problems.append((paths[-1], "is a mask without an image"))
+    return paired, problems
 
 
 def _walk(folder: Path, parents: frozenset[Path]) -> Iterator[Path]:
@@ -262,35 +280,6 @@ def _parse_place(folders: Sequence[str]) -> tuple[str, Split | None, str] | None
     if len(above) != 1 or kind in SPLITS:
         return None
     return above[0], parse_split(split or ""), kind
-
-
-def _pair_masks(
-    site: str, split: Split | None, kinds: Mapping[str, Sequence[Path]], folder: Path
-) -> tuple[list[ImageRecord], list[Finding]]:
-    masks: dict[str, list[Path]] = defaultdict(list)
-    for path in (path for kind in _MASK_FOLDERS for path in kinds.get(kind, ())):
-        masks[strip_suffix(path)].append(path)
-    images = [path for kind in _IMAGE_FOLDERS for path in kinds.get(kind, ())]
-    names = set(map(strip_suffix, images))
-    records = [
-        ImageRecord(site=site, id=_join(split, name), image=path, mask=masks[name][-1], split=split)
-        for path in images
-        if (name := strip_suffix(path)) in masks
-    ]
-    for path in kinds.get(_UNLABELLED, ()):
-        id = _join(split, _UNLABELLED, strip_suffix(path))
-        records.append(ImageRecord(site=site, id=id, image=path, split=split))
-    twice = "is one of several masks with this name: keep one of them"
-    problems = [(path, twice) for paths in masks.values() if len(paths) > 1 for path in paths]
-    problems += [(path, "has no mask") for path in images if strip_suffix(path) not in masks]
-    problems += [(masks[name][-1], "is a mask without an image") for name in masks.keys() - names]
-    for kind in kinds.keys() - {*_IMAGE_FOLDERS, *_MASK_FOLDERS, _UNLABELLED}:
-        problems += [(path, "is neither in image nor in mask") for path in kinds[kind]]
-    return records, [make_finding(path, folder, problem) for path, problem in problems]
-
-
-def _join(*parts: str | None) -> str:
-    return "/".join(part for part in parts if part)
 
 
 def _find_empty_sites(folder: Path, filled: set[str]) -> list[Finding]:

@@ -103,7 +103,7 @@ class _Job:
         # Sorted by site and id, so that the order of a folder or a table does not matter.
         ordered = sorted(self.scan.records, key=lambda record: (record.site, record.id, str(record.image)))
         self.records, findings = base.check_records(ordered, folder, known=self.scan.findings)
-        self.findings = base.sort_findings([*self.scan.findings, *findings])
+        self.findings = sorted({*self.scan.findings, *findings})
         # Computed before decoding: a file that changes meanwhile is not the one that was prepared.
         self.inputs = self._identify_inputs(times=False)
         """The digest of the files' names and sizes and of the scan's findings; stored in the manifest."""
@@ -147,7 +147,7 @@ class _Job:
         _sweep(self.to, work, chunks)
         self._decode(chunks, processes)
         samples, found = self._gather_samples(chunks)
-        left_out = base.sort_findings([*self.findings, *found])
+        left_out = sorted({*self.findings, *found})
         if left_out and not skip_bad:
             raise base.findings_error(self.folder, left_out, kept=work if _has_samples(work) else None)
         if not samples:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from feal.data.prepare import DatasetSource, DecodedSample, Finding, ScanResult, SourceRecord
+from feal.data.prepare import DecodedSample, Finding, ScanResult, SourceRecord
 from feal.data.prepare.base import DATASET_SOURCES, relative_name
 from feal.data.prepare.datasets.layout import find_entry, find_home, index_by_stem, list_files, match_files
-from feal.data.prepare.decode import decode_image, fit_sample, to_rgb
+from feal.data.prepare.decode import ImageSource, fit_sample
 from feal.data.prepare.image_table import parse_index, parse_split, parse_whole, read_table
 from feal.data.resize import Fitting
 from feal.errors import FealError
@@ -32,7 +32,7 @@ _SHOULD_HOLD = (
 
 
 @DATASET_SOURCES.register("fed-isic", summary="classification: eight kinds of skin lesion at up to six centres")
-class FedIsic(DatasetSource):
+class FedIsic(ImageSource):
     """Short side resized to 224 pixels and colour constancy as in FLamby, then the central square."""
 
     name = "fed-isic"
@@ -60,8 +60,7 @@ class FedIsic(DatasetSource):
         """Decode and crop an image; FLamby's are preprocessed already."""
         is_done = record.image.parent.name.lower() == PREPROCESSED.lower()
         fitting = Fitting(shape=self.fitting.shape) if is_done else self.fitting
-        pixels = to_rgb(decode_image(record.image))
-        return [fit_sample(record.id, pixels, record.label, fitting=fitting, size=size)]
+        return [fit_sample(*sample, fitting=fitting, size=size) for sample in self.decode(record)]
 
 
 def _scan_flamby(table: Path, home: Path, files: Mapping[str, Path], at: Path) -> ScanResult:
