@@ -94,7 +94,7 @@ def _check(result: Result, fault: str, notes: list[str]) -> None:
         assert any(EXPLAINED.get(fault, REASONS[fault]) in note for note in notes), notes
     assert (result.folder / "replies").exists() is False
     gone = fault == "SQLite cut short"
-    assert second["labels"] == {"alder": 10, "birch": 5 if gone else 10, "cedar": 10}
+    assert second.labels == {"alder": 10, "birch": 5 if gone else 10, "cedar": 10}
     assert set(second.left_out) == ({"birch"} if gone else set())
 
 

@@ -31,6 +31,12 @@ class DeliveryFailure:
         return cls(reason=f"Site {site} did not answer within {timeout:g} s (round_timeout).")
 
 
+Delivery = bytes | DeliveryFailure
+"""A site's reply, or why there is none."""
+Deliveries = Iterator[tuple[str, Delivery]]
+"""The outcome of a request, by site, as it becomes known."""
+
+
 class Transport(ABC):
     """Carry requests to the sites and replies back, as bytes."""
 
@@ -61,9 +67,7 @@ class Transport(ABC):
         """Return the names of the sites, sorted."""
 
     @abstractmethod
-    def deliver(
-        self, request: bytes, sites: Sequence[str], *, timeout: float | None
-    ) -> Iterator[tuple[str, bytes | DeliveryFailure]]:
+    def deliver(self, request: bytes, sites: Sequence[str], *, timeout: float | None) -> Deliveries:
         """Send one request to the named sites and yield each reply as it arrives.
 
         A site that takes longer than `timeout` seconds after it received the request counts as failed. `timeout`

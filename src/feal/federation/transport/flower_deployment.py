@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +18,8 @@ from safetensors import SafetensorError
 from feal.errors import FealError, unknown_name_error
 from feal.federation.transport.base import (
     TRANSPORTS,
+    Deliveries,
+    Delivery,
     DeliveryFailure,
     Transport,
     check_installed,
@@ -97,9 +99,7 @@ class FlowerDeployment(Transport):
     def sites(self) -> list[str]:
         return list(self._names)
 
-    def deliver(
-        self, request: bytes, sites: Sequence[str], *, timeout: float | None
-    ) -> Iterator[tuple[str, bytes | DeliveryFailure]]:
+    def deliver(self, request: bytes, sites: Sequence[str], *, timeout: float | None) -> Deliveries:
         header = _decode_header(request)
         fields = header["fields"]
         place = {"message": header["kind"], "round": fields["round"], "step": fields["step"]}
@@ -124,9 +124,7 @@ class FlowerDeployment(Transport):
             self._superlink.close()
             self._superlink = None
 
-    def _exchange(
-        self, request: bytes, sites: Sequence[str], timeout: float | None
-    ) -> Iterator[tuple[str, bytes | DeliveryFailure]]:
+    def _exchange(self, request: bytes, sites: Sequence[str], timeout: float | None) -> Deliveries:
         run = self._flower_run = self._flower_run or self._start_flower_run()
         pending = {site: PendingMessage(site=site) for site in sites}
         began = time.monotonic()
@@ -194,11 +192,9 @@ class FlowerDeployment(Transport):
                 run.forget(message.number)  # a partial reply came from a SuperNode that no longer exists
                 message.number, message.node, message.since = run.push(node, envelope), node, time.monotonic()
 
-    def _collect_replies(
-        self, run: FlowerRun, pending: dict[str, PendingMessage]
-    ) -> list[tuple[str, bytes | DeliveryFailure]]:
+    def _collect_replies(self, run: FlowerRun, pending: dict[str, PendingMessage]) -> list[tuple[str, Delivery]]:
         by_number = {message.number: message for message in pending.values() if message.node is not None}
-        replies: list[tuple[str, bytes | DeliveryFailure]] = []
+        replies: list[tuple[str, Delivery]] = []
         for number, reply in run.pull(list(by_number)):
             if reply is None or _is_undelivered(reply):
                 by_number[number].node = None
@@ -228,7 +224,7 @@ def _is_undelivered(reply: Message) -> bool:
     return reply.has_error() and reply.error.code in (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE)
 
 
-def _unpack_result(site: str, reply: Message) -> bytes | DeliveryFailure:
+def _unpack_result(site: str, reply: Message) -> Delivery:
     if reply.has_error():
         return DeliveryFailure(reason=f"Site {site}'s process ended before it answered: see the log at the site.")
     from feal.federation.transport.flower_messages import DECODE_ERRORS, unpack_reply

@@ -223,7 +223,7 @@ class FlowerRun:
         self._incoming.pop(number, None)
 
     def close(self) -> None:
-        """Tell the SuperLink that the run is over."""
+        """End the run at the SuperLink."""
         self._heartbeat.stop()
         with suppress(httpx.HTTPError):  # the SuperLink ends a run without heartbeats itself
             self._client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED))

@@ -21,7 +21,7 @@ from flwr.supercore.retry import RetryInvoker, constant
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
-from feal.federation.transport.base import DeliveryFailure
+from feal.federation.transport.base import Delivery, DeliveryFailure
 
 RECORD = "feal"
 PART = "part-"
@@ -37,7 +37,7 @@ SIGNED_METHODS = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """A request with its address; `run` tells a deployed site which of its run directories is meant."""
+    """A request with its address; `run` names the run directory at a deployed site."""
 
     site: str
     request: bytes
@@ -63,14 +63,14 @@ class Envelope:
         )
 
 
-def pack_reply(reply: bytes | DeliveryFailure) -> RecordDict:
+def pack_reply(reply: Delivery) -> RecordDict:
     """Return the records of a reply."""
     if isinstance(reply, DeliveryFailure):
         return _build_records(ConfigRecord({"lost": reply.reason}), b"")
     return _build_records(ConfigRecord(), reply)
 
 
-def unpack_reply(content: RecordDict) -> bytes | DeliveryFailure:
+def unpack_reply(content: RecordDict) -> Delivery:
     """Read a reply from a message's records."""
     head = cast(ConfigRecord, content[RECORD])
     return DeliveryFailure(reason=str(head["lost"])) if "lost" in head else _join_parts(content)

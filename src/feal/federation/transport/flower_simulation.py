@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -15,6 +15,8 @@ from feal.data import open_prepared
 from feal.federation.site.site import handle_request
 from feal.federation.transport.base import (
     TRANSPORTS,
+    Deliveries,
+    Delivery,
     DeliveryFailure,
     RequestHandler,
     Transport,
@@ -107,9 +109,7 @@ class FlowerSimulation(Transport):
     def sites(self) -> list[str]:
         return list(self._names)
 
-    def deliver(
-        self, request: bytes, sites: Sequence[str], *, timeout: float | None
-    ) -> Iterator[tuple[str, bytes | DeliveryFailure]]:
+    def deliver(self, request: bytes, sites: Sequence[str], *, timeout: float | None) -> Deliveries:
         runtime = self._runtime = self._runtime or self._start_runtime()
         while self._pending:  # the previous delivery was abandoned while sites were still working
             self._collect_replies(runtime)
@@ -150,10 +150,10 @@ class FlowerSimulation(Transport):
         envelope = Envelope(site=pending.site, request=pending.request, timeout=pending.timeout or 0.0)
         self._pending[runtime.push(self._names.index(pending.site), envelope.pack())] = pending
 
-    def _collect_replies(self, runtime: SimulationRuntime) -> list[tuple[str, bytes | DeliveryFailure]]:
+    def _collect_replies(self, runtime: SimulationRuntime) -> list[tuple[str, Delivery]]:
         """Wait a moment and return the replies that have arrived, matched by message number."""
         time.sleep(POLL_SECONDS)
-        replies: list[tuple[str, bytes | DeliveryFailure]] = []
+        replies: list[tuple[str, Delivery]] = []
         for number in list(self._pending)[runtime.workers :]:  # no worker has started these
             self._pending[number] = replace(self._pending[number], since=time.monotonic())
         for number, reply in runtime.pull(self._pending):
@@ -169,7 +169,7 @@ class FlowerSimulation(Transport):
         return replies
 
 
-def _unpack_result(pending: PendingRequest, reply: Message) -> bytes | DeliveryFailure:
+def _unpack_result(pending: PendingRequest, reply: Message) -> Delivery:
     if reply.has_error():
         if pending.is_late():
             return DeliveryFailure.from_timeout(pending.site, pending.timeout or 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +10,8 @@ from feal.data import open_prepared
 from feal.federation.site.site import Site
 from feal.federation.transport.base import (
     TRANSPORTS,
+    Deliveries,
+    Delivery,
     DeliveryFailure,
     Transport,
     prefix_site_name,
@@ -36,9 +38,7 @@ class InProcessTransport(Transport):
     def sites(self) -> list[str]:
         return list(self._names)
 
-    def deliver(
-        self, request: bytes, sites: Sequence[str], *, timeout: float | None
-    ) -> Iterator[tuple[str, bytes | DeliveryFailure]]:
+    def deliver(self, request: bytes, sites: Sequence[str], *, timeout: float | None) -> Deliveries:
         for name in sites:
             yield name, self._request_reply(name, request)
 
@@ -53,14 +53,11 @@ class InProcessTransport(Transport):
             site.close()
         self._open_sites.clear()
 
-    def _request_reply(self, name: str, request: bytes) -> bytes | DeliveryFailure:
+    def _request_reply(self, name: str, request: bytes) -> Delivery:
         try:
-            return self._handle(name, request)
+            if name not in self._open_sites:
+                self._open_sites[name] = Site(name, folder=self._folder / name, data=self._data)
+            return self._open_sites[name].handle(request)
         except Exception as error:
             kind = type(error).__name__
             return DeliveryFailure(reason=f"Site {name} failed with {kind} before it could answer.")
-
-    def _handle(self, name: str, request: bytes) -> bytes:
-        if name not in self._open_sites:
-            self._open_sites[name] = Site(name, folder=self._folder / name, data=self._data)
-        return self._open_sites[name].handle(request)

@@ -70,8 +70,8 @@ class RunKeyAuthenticator(NoOpControlAuthnPlugin):
 class AccessFilter:
     """Reject requests that neither a site nor a run would send, before their body is read.
 
-    Flower reads a whole request before it authenticates it, so that anyone could fill the memory, and it serves
-    the calls that start runs and register keys to every address.
+    Flower reads a whole request before it authenticates it, so that any machine could fill the memory, and it
+    serves the calls that start runs and register keys to every address.
     """
 
     def __init__(self, app: ASGIApp, *, keys: Collection[bytes]) -> None:

@@ -80,7 +80,7 @@ def check_private(path: Path, what: str) -> None:
     if status.st_mode & others:
         raise FealError(
             f"{path} ({what}) is readable by other users of this machine: run `chmod 600` on it, "
-            "and create another if somebody may have read it."
+            "and create another if another user may have read it."
         )
 
 

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -170,9 +170,8 @@ class _SuperNode:
         self._path = config.state / "logs" / "supernode.log"
         self._log_position = 0
         self._refused_since: float | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._loop: MessageLoop | None = None
-        self._start()
+        self._process = self._start()
 
     def message_loop(self, worker: WorkerProcess) -> MessageLoop:
         """Return the message loop of the current SuperNode."""
@@ -195,7 +194,7 @@ class _SuperNode:
         if any(lost in text for lost in LOST_MESSAGE_LOGS):
             self._notify_once("A message was lost on the way: it is requested again.")
             self.restart()
-        elif self._process is not None and self._process.poll() is not None:
+        elif self._process.poll() is not None:
             self._read_log()
             self._handle_exit(self._log_tail)
             time.sleep(RESTART_SECONDS)
@@ -204,45 +203,39 @@ class _SuperNode:
     def restart(self) -> None:
         """Replace the SuperNode by a new one."""
         self.close()
-        self._start()
+        self._process = self._start()
 
     def close(self) -> None:
         """End the SuperNode, which signs off from the coordinator."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
-    def _start(self) -> None:
+    def _start(self) -> subprocess.Popen[bytes]:
         self._log_tail = ""
         self._port = _free_port()
         key = self._config.state / "supernode.key"
         self._secret = write_secret(key)
         host, _ = parse_address(self._config.settings.coordinator)
+        command = [sys.executable, "-m", "feal.federation.transport.deploy.supernode", str(os.getpid())]
+        environment = {
+            **os.environ,
+            **extend_no_proxy(*LOOPBACK, *([host] if is_loopback(host) else [])),
+            "FLWR_HOME": str(self._config.state / "flower"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+        }
         with _open_log(self._path) as log:
             self._log_position = log.tell()
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "feal.federation.transport.deploy.supernode",
-                    str(os.getpid()),
-                    *self._make_options(key),
-                ],
-                env={
-                    **os.environ,
-                    **extend_no_proxy(*LOOPBACK, *([host] if is_loopback(host) else [])),
-                    "FLWR_HOME": str(self._config.state / "flower"),
-                    "FLWR_TELEMETRY_ENABLED": "0",
-                    "FLWR_DISABLE_UPDATE_CHECK": "1",
-                },
+            return subprocess.Popen(
+                [*command, *self._make_options(key)],
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -291,13 +284,11 @@ class _SuperNode:
         self._notify_once(f"The SuperNode ended and is restarted; see {log}.")
 
 
-@contextmanager
-def _open_log(path: Path) -> Iterator[IO[bytes]]:
+def _open_log(path: Path) -> IO[bytes]:
     """Open a log for appending; a long one is renamed first."""
     if path.exists() and path.stat().st_size > MAX_LOG_FILE_BYTES:
         path.replace(path.with_suffix(".old.log"))
-    with path.open("ab") as file:
-        yield file
+    return path.open("ab")
 
 
 def _free_port() -> int:

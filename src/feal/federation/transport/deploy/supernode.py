@@ -13,7 +13,6 @@ import sys
 import time
 import traceback
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,7 @@ from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
-from feal.federation.transport.base import DeliveryFailure
+from feal.federation.transport.base import Delivery, DeliveryFailure
 from feal.federation.transport.deploy.config import LOOPBACK, bypass_proxy
 from feal.federation.transport.flower_messages import (
     DECODE_ERRORS,
@@ -53,7 +52,6 @@ HEARTBEAT_SECONDS = 10
 PULL_SECONDS = 0.05
 """Between two requests for messages, instead of Flower's 3 s: the coordinator holds each request open."""
 STEP_SECONDS = 0.25
-_Reply = bytes | DeliveryFailure
 
 
 def run_supernode() -> None:
@@ -84,7 +82,7 @@ class MessageLoop:
         self._worker = worker
         self._client = self._connect(make_claim_interceptors(secret))
         self._task: _Task | None = None
-        self._pending: _PendingReply | None = None
+        self._pending: tuple[Message, Future[Delivery]] | None = None
 
     def step(self) -> str:
         """Process the current message, or look for one, for a moment; return a sentence if one was answered.
@@ -98,8 +96,9 @@ class MessageLoop:
         if self._pending is None:
             time.sleep(STEP_SECONDS)
             return ""
-        wait([self._pending.reply], timeout=STEP_SECONDS)
-        return self._send_reply(self._pending) if self._pending.reply.done() else ""
+        message, reply = self._pending
+        wait([reply], timeout=STEP_SECONDS)
+        return self._send_reply(message, reply.result()) if reply.done() else ""
 
     def close(self) -> None:
         """Disconnect from the SuperNode; the worker finishes its current message."""
@@ -114,31 +113,28 @@ class MessageLoop:
             if self._task is not None:
                 # A SuperNode handles one message at a time: it abandoned the previous one because its run ended.
                 self._task.finish(SubStatus.FAILED)
-            self._task = _Task(self._connect([*_VERSION, RuntimeTokenHttpInterceptor(claimed.token)]))
+            version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
+            self._task = _Task(self._connect([version, RuntimeTokenHttpInterceptor(claimed.token)]))
         message = self._task.incoming.receive() if self._task is not None else None
         if message is not None:
-            self._pending = _PendingReply(message, self._start_reply(message))
+            self._pending = message, self._start_reply(message)
 
-    def _start_reply(self, message: Message) -> Future[_Reply]:
+    def _start_reply(self, message: Message) -> Future[Delivery]:
         try:
             envelope = Envelope.unpack(message.content)
         except DECODE_ERRORS:
             # Sending it again would not help.
-            return _complete(
-                DeliveryFailure(
-                    reason=f"Site {self._name} cannot read the message: use the same version of feal everywhere."
-                )
-            )
+            reason = f"Site {self._name} cannot read the message: use the same version of feal everywhere."
+            return _complete(DeliveryFailure(reason=reason))
         if envelope.site == self._name:
             return self._worker.submit(envelope.run, envelope.request, timeout=envelope.timeout or None)
         wrong = f"The key of site {envelope.site} is used by a site named {self._name}: "
         failure = DeliveryFailure(reason=wrong + "give each site its own key and its own name in site.yaml.")
         return _complete(failure if envelope.site else self._name.encode())
 
-    def _send_reply(self, pending: _PendingReply) -> str:
+    def _send_reply(self, message: Message, reply: Delivery) -> str:
         assert self._task is not None
-        reply = pending.reply.result()
-        push_message(self._task.client, Message(pack_reply(reply), reply_to=pending.message), self._task.context)
+        push_message(self._task.client, Message(pack_reply(reply), reply_to=message), self._task.context)
         self._task.finish(SubStatus.COMPLETED)
         self._task = self._pending = None
         return reply.reason if isinstance(reply, DeliveryFailure) else "Answered a message."
@@ -154,21 +150,10 @@ class MessageLoop:
             )
 
 
-_VERSION: list[ProtobufClientInterceptor] = [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")]
-
-
-def _complete(reply: _Reply) -> Future[_Reply]:
-    future: Future[_Reply] = Future()
+def _complete(reply: Delivery) -> Future[Delivery]:
+    future: Future[Delivery] = Future()
     future.set_result(reply)
     return future
-
-
-@dataclass(frozen=True)
-class _PendingReply:
-    """A complete message and the reply that is being computed."""
-
-    message: Message
-    reply: Future[_Reply]
 
 
 class _Task:

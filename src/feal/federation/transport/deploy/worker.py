@@ -23,7 +23,7 @@ from typing import IO, Any
 from feal.errors import FealError, ShareableError
 from feal.federation import protocol as messages
 from feal.federation.site.site import handle_request
-from feal.federation.transport.base import DeliveryFailure, RequestHandler
+from feal.federation.transport.base import Delivery, DeliveryFailure, RequestHandler
 from feal.processes import exit_with_parent
 from feal.rundir.journal import write_config
 from feal.rundir.layout import RunDirectory
@@ -85,11 +85,11 @@ class WorkerProcess:
         self._end()
         raise FealError(f"Site {self._name} cannot start its worker process: see {self._log.name}.")
 
-    def submit(self, run: str, request: bytes, *, timeout: float | None) -> Future[bytes | DeliveryFailure]:
+    def submit(self, run: str, request: bytes, *, timeout: float | None) -> Future[Delivery]:
         """Queue a request of a run and return the future reply."""
         return self._queue.submit(self.handle, run, request, timeout=timeout)
 
-    def handle(self, run: str, request: bytes, *, timeout: float | None) -> bytes | DeliveryFailure:
+    def handle(self, run: str, request: bytes, *, timeout: float | None) -> Delivery:
         """Send a request of a run to the process and return its reply."""
         try:
             connection = self.start()
