@@ -63,7 +63,7 @@ its own installation. The fields of a call, from Flower's own types:
 """
 STATUS = """### What the coordinator records for `feal deploy status`
 
-In `seen.json` of its state folder, for each site:
+In `site-status.json` of its state folder, for each site:
 """
 STATUS_FIELDS = {
     "at": "time of its last reply",
