@@ -98,6 +98,15 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
+def render_template(path: Path, **content: object) -> str:
+    """Return a Jinja template filled in as plain text; a name without a value is an error."""
+    from jinja2 import StrictUndefined, Template
+
+    text = path.read_text(encoding="utf-8")
+    template = Template(text, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    return str(template.render(content))
+
+
 def write_json(path: Path, value: object) -> None:
     """Write an indented JSON file atomically."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")

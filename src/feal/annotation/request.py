@@ -12,7 +12,7 @@ from feal.annotation.base import PredictMasks, Query
 from feal.data import PreparedSite
 from feal.data.images import class_colours, encode_png, mask_to_pil, to_pil
 from feal.errors import FealError
-from feal.fileio import write_bytes, write_text
+from feal.fileio import render_template, write_bytes, write_text
 
 REQUEST, ANSWERS, README = "request.csv", "answers.csv", "README.txt"
 IMAGES, DRAFTS, MASKS = "images", "drafts", "masks"
@@ -58,23 +58,16 @@ def write_request(
                 write_bytes(folder / DRAFTS / names[sample], encode_png(drawn))
     _sweep(folder / IMAGES, keep=names.values())
     _sweep(folder / DRAFTS, keep=names.values() if predict_masks is not None else ())
-    write_text(folder / README, _render_instructions(site, queries, has_drafts=predict_masks is not None))
-    write_text(folder / REQUEST, sheet)
-
-
-def _render_instructions(site: PreparedSite, queries: Sequence[Query], *, has_drafts: bool) -> str:
-    from jinja2 import StrictUndefined, Template
-
-    text = (Path(__file__).parent / "templates" / README).read_text(encoding="utf-8")
-    template = Template(text, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    content: str = template.render(
+    instructions = render_template(
+        Path(__file__).parent / "templates" / README,
         site=site,
         round=queries[0].round,
         asked=len(queries),
-        has_drafts=has_drafts,
+        has_drafts=predict_masks is not None,
         colours=class_colours(len(site.classes)),
     )
-    return content
+    write_text(folder / README, instructions)
+    write_text(folder / REQUEST, sheet)
 
 
 def _make_sheet(queries: Sequence[Query], names: dict[str, str], *, drafts: bool) -> str:

@@ -10,11 +10,13 @@ import yaml
 
 from feal.data.resize import Fitting
 from feal.evidential import build_loss, evidential_reading
+from feal.fileio import render_template
 from feal.inference.model import InputFormat, ModelInfo
 from feal.metrics import primary_metric
 from feal.metrics.registry import title_of
 from feal.settings import Transforms
 
+_TEMPLATES = Path(__file__).parent / "templates"
 _PIPELINE = {"classification": "image-classification", "segmentation": "image-segmentation"}
 _TAGS = ("federated-learning", "active-learning", "evidential-deep-learning", "uncertainty")
 _NORMALISED = {
@@ -39,9 +41,10 @@ def render_model_card(info: ModelInfo, *, name: str, formats: Collection[str]) -
     """Return the README.md of an exported model, with Hugging Face's front matter."""
     settings, size = info.origin.settings, info.input
     loss = evidential_reading(build_loss(info.loss))
-    return _render(
-        "model_card.md",
-        info,
+    return render_template(
+        _TEMPLATES / "model_card.md",
+        info=info,
+        origin=info.origin,
         name=name,
         formats=formats,
         front_matter=_front_matter(info, name),
@@ -57,26 +60,14 @@ def render_model_card(info: ModelInfo, *, name: str, formats: Collection[str]) -
         is_evidential=info.loss.name == "evidential",
         is_squared=loss.is_squared(info.task),
         evidence=_ACTIVATION[loss.params.activation],
+        titles=[title_of(metric) for metric in info.origin.metrics],
+        decimals=lambda value: "-" if value is None else f"{value:.3f}",
     )
 
 
 def render_predictions_readme(info: ModelInfo, *, images: int) -> str:
     """Return the README.md of a directory with the predictions of so many images."""
-    return _render("predictions.md", info, images=images)
-
-
-def _render(template: str, info: ModelInfo, **content: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["metric_title"] = title_of
-    environment.filters["decimals"] = lambda value: "-" if value is None else f"{value:.3f}"
-    return environment.get_template(template).render(info=info, origin=info.origin, **content)
+    return render_template(_TEMPLATES / "predictions.md", info=info, origin=info.origin, images=images)
 
 
 def _front_matter(info: ModelInfo, name: str) -> str:

@@ -55,9 +55,12 @@ class InProcessTransport(Transport):
 
     def _request_reply(self, name: str, request: bytes) -> Delivery:
         try:
-            if name not in self._open_sites:
-                self._open_sites[name] = Site(name, folder=self._folder / name, data=self._data)
-            return self._open_sites[name].handle(request)
+            return self._handle(name, request)
         except Exception as error:
             kind = type(error).__name__
             return DeliveryFailure(reason=f"Site {name} failed with {kind} before it could answer.")
+
+    def _handle(self, name: str, request: bytes) -> bytes:
+        if name not in self._open_sites:
+            self._open_sites[name] = Site(name, folder=self._folder / name, data=self._data)
+        return self._open_sites[name].handle(request)

@@ -19,12 +19,13 @@ from feal.data.manifest import is_name
 from feal.errors import FealError
 from feal.federation.transport.base import set_environment
 from feal.federation.transport.deploy.credentials import make_private_directory, read_secret, write_secret
-from feal.fileio import atomic_directory, lock_holder, read_json, wrap_os_error
+from feal.fileio import atomic_directory, lock_holder, read_json, render_template, wrap_os_error
 from feal.settings import Section
 
 COORDINATOR_FILE = "coordinator.yaml"
 SITE_FILE = "site.yaml"
 PORT = 9092
+_TEMPLATES = Path(__file__).parent / "templates"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _ALL_INTERFACES = {4: "0.0.0.0", 6: "::"}
 _NO_PROXY = "no_proxy"
@@ -247,11 +248,8 @@ def write_consortium_files(folder: Path, *, address: str, sites: Sequence[str]) 
 
 
 def _write_template(path: Path, *, template: str = "", **content: object) -> None:
-    """Write a file from the template of that name, by default of its own."""
-    from jinja2 import StrictUndefined, Template
-
-    text = (Path(__file__).parent / "templates" / (template or path.name)).read_text(encoding="utf-8")
-    path.write_text(Template(text, undefined=StrictUndefined, keep_trailing_newline=True).render(content))
+    """Write a file from the template of its name, or of another."""
+    path.write_text(render_template(_TEMPLATES / (template or path.name), **content), encoding="utf-8")
 
 
 def _write_settings(path: Path, settings: Section) -> None:
