@@ -74,7 +74,7 @@ def test_numbers_of_some_rows_as_a_table(command: Command, runs: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["curvs", "RUNS", "-o", "a.pdf"], "There is no plot 'curvs': did you mean 'curves'?"),
         (["curves", "RUNS", "-o", "a.docx"], "a.docx has no known file type"),
@@ -90,12 +90,12 @@ def test_numbers_of_some_rows_as_a_table(command: Command, runs: Path, tmp_path:
     ],
 )
 def test_mistakes_are_one_sentence(
-    command: Command, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    command: Command, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ended = command("plot", *(runs if word == "RUNS" else word for word in words))
     assert ended.code == 2
-    assert said in ended.err
+    assert message in ended.err
     assert not list(tmp_path.iterdir())
 
 

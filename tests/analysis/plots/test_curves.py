@@ -133,7 +133,7 @@ def test_many_series_have_bars_beside_each_other() -> None:
     assert "bar: 95 %" in chart.note
 
 
-def test_one_seed_is_said_to_have_no_interval() -> None:
+def test_the_note_explains_that_one_seed_has_no_interval() -> None:
     assert CURVES.draw(CURVES.data(ARMS[:1])).note == "One seed, so no interval."
 
 

@@ -57,7 +57,7 @@ def test_a_density_for_every_site_integrates_to_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", SITES[:2])
-def test_where_a_site_s_samples_are_not_at_hand_the_histograms_stand_in(tmp_path: Path, missing: str) -> None:
+def test_histograms_replace_missing_samples_of_a_site(tmp_path: Path, missing: str) -> None:
     samples = _samples(SITES[:3])
     run = _run(tmp_path, samples)
     (tmp_path / "sites" / missing / "diagnostics" / "evaluation-002.safetensors").unlink()

@@ -135,7 +135,7 @@ def test_nothing_to_see_without_maps(tmp_path: Path) -> None:
         assert read_plot_rows(MAPS, [run], pictures=True) == []
 
 
-def test_data_that_are_not_at_hand_or_not_the_run_s_are_one_sentence(run: Run, tmp_path: Path) -> None:
+def test_missing_or_other_data_are_one_sentence(run: Run, tmp_path: Path) -> None:
     other = write_sites(tmp_path / "other", "segmentation", hidden=1)
     changed = fabricated(tmp_path, classes="abc", task="segmentation", dataset=str(other))
     with pytest.raises(FealError, match="is not the prepared data set"):

@@ -23,7 +23,7 @@ def chosen(folder: Path) -> np.ndarray:
     return counts
 
 
-def test_yield_is_counted_after_the_first_round_and_held_against_random(sweep: Path) -> None:
+def test_yield_is_counted_after_the_first_round_and_compared_with_random(sweep: Path) -> None:
     runs = read_runs([sweep])
     rows = YIELD.data(runs)
     names = runs[0].classes
@@ -36,7 +36,7 @@ def test_yield_is_counted_after_the_first_round_and_held_against_random(sweep: P
             assert (row["value"], row["n"]) == (np.mean([counts[place] for counts in random]), 2)
             assert row["ratio"] == (1.0 if row["value"] else None)
         else:
-            # Held against the same seed alone.
+            # Compared with the same seed alone.
             assert (row["value"], row["random"]) == (entropy[place], random[0][place])
             assert row["ratio"] == (pytest.approx(entropy[place] / random[0][place]) if random[0][place] else None)
             assert row["share"] == pytest.approx(entropy[place] / entropy.sum())

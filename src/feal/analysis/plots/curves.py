@@ -160,7 +160,7 @@ def draw_lines(
     """
     styles = styles or style_series(row["series"] for row in rows)
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    by_menu = _choose({metric: title(metric) for metric in metrics}, "metric")
+    by_menu: Any = alt.ExprRef(f"({json.dumps({metric: title(metric) for metric in metrics})})[metric]")
     by_tier = {json.dumps(metric): heading for metric, heading in (tiers or {}).items() if metric in metrics}
     models = list_query_models(rows)
     shifts = _shift_series(rows, list(styles), x)
@@ -253,13 +253,6 @@ def _encode_x(rows: PlotRows, x: str) -> alt.X:
     ticks = alt.Undefined if not places or len(places) > _FEW_TICKS else places
     axis = alt.Axis(grid=False, tickCount=6, title=_X_TITLES[x], format="d", tickMinStep=1, values=ticks)
     return alt.X("x:Q", axis=axis, scale=alt.Scale(zero=False, padding=8))
-
-
-def _choose(texts: Mapping[str, str], parameter: str) -> Any:
-    """Return an expression for the text of the chosen value."""
-    if len(texts) == 1:
-        return next(iter(texts.values()))
-    return alt.ExprRef(f"({json.dumps(dict(texts))})[{parameter}]")
 
 
 def _mark_rows(rows: PlotRows, x: str, shifts: Mapping[str, float]) -> PlotRows:
