@@ -17,8 +17,7 @@ from pathlib import Path
 from PIL import Image
 
 from feal.analysis.plots import PLOTS, PlotRows, read_plot_rows, save_plot
-from feal.analysis.report import build_report, render_page
-from feal.analysis.report.build import SECTIONS
+from feal.analysis.report.build import SECTIONS, build_report, render_page
 from feal.analysis.runs import Run, read_runs
 from feal.data.images import encode_png
 from feal.errors import FealError

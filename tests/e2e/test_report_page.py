@@ -9,8 +9,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from feal.analysis.plots import PLOTS
-from feal.analysis.report import build_report, render_page
-from feal.analysis.report.build import render_body
+from feal.analysis.report.build import build_report, render_body, render_page
 from feal.analysis.runs import read_runs
 from feal.experiment import start
 from tests.copies import copied

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 
 FEW = 5
 """Below this number of pairs, all have the same sign by chance in more than one case of ten."""
+POINTS = 160
+"""Of a density."""
 
 
 def mean_and_deviation(values: ArrayLike) -> tuple[Floats, Floats]:
@@ -149,10 +151,8 @@ class KSTest(NamedTuple):
     p: float
 
 
-def kernel_densities(
-    samples: Mapping[str, Floats], *, points: int = 160, narrowest: float = 0.0
-) -> tuple[Floats, dict[str, Floats]]:
-    """Return places common to all, and there the mean of normal densities around each set of samples.
+def kernel_densities(samples: Mapping[str, Floats], *, narrowest: float = 0.0) -> tuple[Floats, dict[str, Floats]]:
+    """Return `POINTS` places common to all, and there the mean of normal densities around each set of samples.
 
     The bandwidth is Scott's s n^(-1/5), s the standard deviation, but at least `narrowest`, and wide enough to be
     drawn in so many points.
@@ -162,13 +162,13 @@ def kernel_densities(
     1.0
     """
     low, high = min(map(np.min, samples.values())), max(map(np.max, samples.values()))
-    narrowest = max(narrowest, (float(high - low) or 1.0) * 5 / points)
+    narrowest = max(narrowest, (float(high - low) or 1.0) * 5 / POINTS)
     widths = {
         name: max(narrowest, values.std(ddof=1) * len(values) ** -0.2 if len(values) > 1 else 0.0)
         for name, values in samples.items()
     }
     margin = 4 * max(widths.values())
-    places = np.linspace(low - margin, high + margin, points)
+    places = np.linspace(low - margin, high + margin, POINTS)
     densities = {}
     for name, values in samples.items():
         distance = (places[:, None] - values) / widths[name]

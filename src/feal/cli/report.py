@@ -23,7 +23,7 @@ def report(
     ] = False,
 ) -> None:
     """Write a report on runs, finished or not: one page for any browser, without a network."""
-    from feal.analysis.report import build_report, render_page
+    from feal.analysis.report.build import build_report, render_page
     from feal.analysis.runs import read_runs
     from feal.fileio import write_text
 

@@ -138,7 +138,7 @@ def test_nothing_to_see_without_maps(tmp_path: Path) -> None:
 def test_missing_or_other_data_are_one_sentence(run: Run, tmp_path: Path) -> None:
     other = write_sites(tmp_path / "other", "segmentation", hidden=1)
     changed = fabricated(tmp_path, classes="abc", task="segmentation", dataset=str(other))
-    with pytest.raises(FealError, match="is not the prepared data set"):
+    with pytest.raises(FealError, match="is not the prepared set that"):
         read_plot_rows(MAPS, [changed], pictures=True)
     gone = fabricated(tmp_path, classes="abc", task="segmentation", dataset="fed-polyp")
     with pytest.raises(FealError, match="fed-polyp is not prepared"):

@@ -11,8 +11,7 @@ import altair as alt
 import pytest
 
 from feal.analysis.plots import PLOTS, Chart, Plot, PlotRows
-from feal.analysis.report import build_report, render_page
-from feal.analysis.report.build import SECTIONS, pack_charts, render_body
+from feal.analysis.report.build import SECTIONS, build_report, pack_charts, render_body, render_page
 from feal.analysis.runs import Run, RunCollection, open_run
 from feal.errors import FealError
 from feal.settings import Component

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from feal.analysis.report import build_report
-from feal.analysis.report.build import render_body
+from feal.analysis.report.build import build_report, render_body
 from feal.analysis.report.thumbnails import MAX_PER_SITE, make_gallery
 from feal.analysis.runs import Run, open_run
 from feal.data import open_labels

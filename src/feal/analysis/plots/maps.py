@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from scipy import ndimage
 
-from feal.analysis.outputs import read_pool
+from feal.analysis.outputs import open_run_data, read_pool
 from feal.analysis.plots.base import PLOTS, Plot, PlotRows
 from feal.analysis.plots.theme import MATPLOTLIB_STYLE
 from feal.analysis.runs import Run, pick_arm
-from feal.data import PreparedSet, locate, open_prepared
 from feal.data.images import class_colours, to_pil
 from feal.errors import FealError
 from feal.inference.writers import Map, render_map, scale_aleatoric, scale_epistemic
@@ -129,13 +128,13 @@ def _newest_round(run: Run) -> int | None:
 def _read_selected(run: Run, round_: int) -> Iterator[SelectedImage]:
     """Yield the first images by rank that every site selected at the end of a round."""
     settings = run.settings
-    data = open_prepared(locate(settings.dataset, data=settings.data))
+    data = open_run_data(run.path, settings)
     for name, kept in read_pool(run, round_).items():
         site = RunDirectory(run.path).site(name)
         ids = [selected.sample for selected in read_selection(site, round_ + 1)[:IMAGES_PER_SITE]]
         if not ids:
             continue
-        masks = _read_masks(site, set(ids), data)
+        masks = _read_masks(site, set(ids))
         prepared = data.site(name, validation=settings.validation)
         images = prepared.images(ids).numpy()
         maps = {kind: kept[key].double().numpy() for kind, (key, _) in MAP_KINDS.items() if key in kept}
@@ -154,11 +153,9 @@ def _read_selected(run: Run, round_: int) -> Iterator[SelectedImage]:
             )
 
 
-def _read_masks(site: SiteDirectory, ids: set[str], data: PreparedSet) -> dict[str, Mask]:
+def _read_masks(site: SiteDirectory, ids: set[str]) -> dict[str, Mask]:
     """Return the masks of samples that are labelled, in the drawn size."""
     with closing(Store(site.database, read_only=True)) as store:
-        if store.data_digest() != data.digest:
-            raise FealError(f"{data.root} is not the prepared data set of {site.database}: restore that one.")
         current = [record for record in store.records() if record.sample in ids and not record.superseded]
     masks = {record.sample: record.label for record in current if isinstance(record.label, np.ndarray)}
     nearest = Image.Resampling.NEAREST
