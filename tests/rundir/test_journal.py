@@ -17,7 +17,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_a_commit_comes_back(journal: Journal) -> None:
-    state = journal.begin(State(configuration={"seed": 0}, task="classification"), WEIGHTS)
+    state = journal.commit(State(configuration={"seed": 0}, task="classification"), weights=("initial", WEIGHTS))
     state = journal.commit(
         replace(state, stage="train", round=1, class_counts={"a": [1, 2], "b": None}),
         weights=("round-001-step-001", {"w": torch.zeros(3)}),
@@ -31,7 +31,7 @@ def test_a_commit_comes_back(journal: Journal) -> None:
 
 
 def test_weights_inside_a_round_are_replaced_and_those_of_rounds_stay(journal: Journal) -> None:
-    state = journal.begin(State(configuration={}, task="classification"), WEIGHTS)
+    state = journal.commit(State(configuration={}, task="classification"), weights=("initial", WEIGHTS))
     for name in ("round-001-step-001", "round-001-step-002", "round-001", "round-002-step-001"):
         state = journal.commit(state, weights=(name, WEIGHTS))
     names = {path.stem for path in (journal.run.path / "weights").iterdir()}
@@ -39,7 +39,7 @@ def test_weights_inside_a_round_are_replaced_and_those_of_rounds_stay(journal: J
 
 
 def test_what_a_kill_left_beyond_the_commit_is_swept(journal: Journal) -> None:
-    state = journal.begin(State(configuration={}, task="classification"), WEIGHTS)
+    state = journal.commit(State(configuration={}, task="classification"), weights=("initial", WEIGHTS))
     state = journal.commit(state, events=[Step(round=1, loss={})])
     with (journal.run.path / "metrics.jsonl").open("a") as log:
         log.write('{"event": "st')
@@ -51,7 +51,7 @@ def test_what_a_kill_left_beyond_the_commit_is_swept(journal: Journal) -> None:
 
 
 def test_looking_changes_nothing(journal: Journal) -> None:
-    journal.begin(State(configuration={}, task="classification"), WEIGHTS)
+    journal.commit(State(configuration={}, task="classification"), weights=("initial", WEIGHTS))
     stray = journal.run.path / "weights" / "round-001-step-001.safetensors"
     stray.write_bytes(b"a running process is about to commit this")
     journal.load()
@@ -60,7 +60,7 @@ def test_looking_changes_nothing(journal: Journal) -> None:
 
 @pytest.mark.parametrize("content", ["{", '{"unknown": 1}', "[]", '{"missed": {}, "unknown": 1}', "stage"])
 def test_a_damaged_state_is_said(journal: Journal, content: str) -> None:
-    journal.begin(State(configuration={}, task="classification"), WEIGHTS)
+    journal.commit(State(configuration={}, task="classification"), weights=("initial", WEIGHTS))
     path = journal.run.path / "state.json"
     path.write_text(path.read_text().replace('"close"', '"dreaming"') if content == "stage" else content)
     with pytest.raises(FealError, match=r"state\.json is damaged"):

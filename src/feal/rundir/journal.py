@@ -99,10 +99,6 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.run = RunDirectory(path)
 
-    def begin(self, state: State, initial: Weights) -> State:
-        """Commit the start of a run."""
-        return self.commit(state, weights=("initial", initial))
-
     def has_state(self) -> bool:
         """Return whether the run has committed anything."""
         return self.run.state.exists()

@@ -74,7 +74,7 @@ class Coordinator:
         ).keep_part(self._settings.training.trainable)
         facts = first.model_dump(include={"classes", "channels", "height", "width", "dtype", "fitting"})
         state = State(configuration=self._settings.dump(), task=first.task, facts=facts)
-        return self._journal.begin(state, network.state_dict())
+        return self._journal.commit(state, weights=("initial", network.state_dict()))
 
     def proceed(self, state: State) -> Iterator[State]:
         """Continue until the run is finished, yielding every state that was committed.
