@@ -76,7 +76,7 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     base, changes = _spell_out(preset, overrides or {})
     # Checked alone first, so that a mistake in the file is not blamed on the command line.
     build(complete(base, {}), source=f"preset {preset}")
-    settings = _check(build(complete(base, changes), source=OVERRIDES))
+    settings = _resolve(complete(base, changes))
     if settings.weights_digest is not None:
         raise FealError("weights_digest is recorded when a run starts: leave it out.")
     weights = settings.weights
@@ -121,7 +121,7 @@ def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
         9
     """
     changed = spell_out(changes, source=OVERRIDES)
-    new = build(complete(flatten(settings.dump()), changed), source=OVERRIDES)
+    flat = complete(flatten(settings.dump()), changed)
     for key in changed:
         if not is_operational(key):
             allowed = ", ".join(OPERATIONAL)
@@ -129,9 +129,10 @@ def revise(settings: Settings, changes: Mapping[str, Any]) -> Settings:
                 f"A run's {key.removesuffix('.name')} cannot change on resume, only {allowed} can: "
                 "start a new run for that."
             )
+    new = _resolve(flat)
     if find_strategy(new.strategy.name).is_full_supervision and new.rounds > 1:
         raise FealError(f"A run of strategy {new.strategy.name} has one round: start a new run for another.")
-    return _check(new)
+    return new
 
 
 def _spell_out(preset: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -140,8 +141,9 @@ def _spell_out(preset: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any
     return spell_out(content, source=f"preset {preset}"), spell_out(overrides, source=OVERRIDES)
 
 
-def _check(settings: Settings) -> Settings:
-    """Check what this machine must have; return the settings with absolute paths, for a resume elsewhere."""
+def _resolve(flat: Mapping[str, Any]) -> Settings:
+    """Build settings whose paths are absolute, for a resume elsewhere, and check what this machine must have."""
+    settings = build(flat, source=OVERRIDES)
     name, transport = settings.transport.name, TRANSPORTS.get(settings.transport.name)
     if settings.round_timeout is not None and not transport.has_timeout:
         others = " or ".join(other for other in TRANSPORTS.names() if TRANSPORTS.get(other).has_timeout)
