@@ -42,6 +42,7 @@ def pool_3x3(maps: Tensor) -> Tensor:
 
     A side that 3 does not divide gives cells that overlap by a row or column, as in the authors' code.
 
+    >>> import torch
     >>> pool_3x3(torch.arange(16.0).reshape(1, 1, 4, 4))
     tensor([[ 2.5000,  3.5000,  4.5000,  6.5000,  7.5000,  8.5000, 10.5000, 11.5000,
              12.5000]])
@@ -166,6 +167,7 @@ class Network(nn.Module, ABC):
 class ModuleAdapter(Network):
     """Present a plain module `images -> logits` as a `Network`, whose layers are found by its first batch.
 
+    >>> import torch
     >>> pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), pool, nn.Linear(4, 2))
     >>> [tuple(part.shape) for part in ModuleAdapter(net).outputs(torch.zeros(5, 3, 8, 8))]
