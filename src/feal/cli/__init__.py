@@ -6,5 +6,7 @@ from feal.cli.app import main
 
 __all__ = ["main"]
 
-for _name in ("run", "sweep", "show", "labels", "list", "compare", "report", "plot", "predict", "data", "deploy"):
+_COMMANDS = "run sweep show labels list compare report plot predict export data deploy"
+
+for _name in _COMMANDS.split():
     import_module(f"feal.cli.{_name}")

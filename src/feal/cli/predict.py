@@ -1,16 +1,16 @@
-"""`feal predict` and `feal export`: use the model of a run, and take it elsewhere."""
+"""`feal predict`: apply the model of a run to images."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from feal.cli.app import app
-from feal.cli.console import ProgressBar, command_line, format_number, make_table, print_plain
+from feal.cli.console import ProgressBar, format_number, make_table, print_plain
 
 if TYPE_CHECKING:
     from feal.inference import PredictionSummary, TrainedModel
@@ -43,7 +43,7 @@ def predict(
 
     out = out or free_path(Path("predictions"), run.resolve().name)
     model = load_model(run, round=round_)
-    print_plain(f"{_describe_model(model)}\n", style="bold")
+    print_plain(f"{describe_model(model)}\n", style="bold")
     with _PredictionProgress() as progress:
         summary = predict_images(model, images, out, values=values, callback=progress)
     Console().print(_summary_table(summary, model))
@@ -53,31 +53,6 @@ def predict(
         print_plain(f"  masks:             {summary.folder / 'masks'}")
         print_plain(f"  uncertainty maps:  {summary.folder / 'maps'}")
     print_plain(f"  explanation:       {summary.folder / 'README.md'}")
-
-
-@app.command(
-    epilog="Examples: `feal export runs/demo-feal-0` · "
-    "`feal export runs/demo-feal-0 --format both --round 3 --out exports/third`"
-)
-def export(
-    run: Annotated[Path, typer.Argument(help="A run directory; the run may be in progress.")],
-    out: Annotated[Path | None, typer.Option(help="New folder; one in exports/ by default.")] = None,
-    format_: Annotated[
-        Literal["onnx", "torchscript", "both", "none"],
-        typer.Option("--format", help="Graph to add to the weights; onnx needs `pip install 'feal[onnx]'`."),
-    ] = "torchscript",
-    round_: FinishedRound = None,
-) -> None:
-    """Export the global model: safetensors, model.json, a model card, and a graph that runs without feal."""
-    from feal.inference import export_model, load_model
-    from feal.rundir.layout import free_path
-
-    out = out or free_path(Path("exports"), run.resolve().name)
-    model = load_model(run, round=round_)
-    print_plain(_describe_model(model), style="bold")
-    for path in export_model(model, out, format=format_):
-        print_plain(f"  {path}  ({_format_size(path)})")
-    print_plain(f"Use it with: {command_line('predict', out, '--images', 'FOLDER')}")
 
 
 class _PredictionProgress(ProgressBar):
@@ -106,7 +81,7 @@ def _summary_table(summary: PredictionSummary, model: TrainedModel) -> Table:
     return make_table(["class", "images" if is_classification else "share of pixels"], [*amounts, *means])
 
 
-def _describe_model(model: TrainedModel) -> str:
+def describe_model(model: TrainedModel) -> str:
     """Describe a model and where it comes from in one line."""
     from feal.plugins import short_name
 
@@ -114,8 +89,3 @@ def _describe_model(model: TrainedModel) -> str:
     strategy = short_name(info.origin.settings["strategy"]["name"])
     source = f"round {info.origin.round} of {strategy} on {info.origin.dataset}"
     return f"{short_name(info.model.name)} for {info.task}, {source}"
-
-
-def _format_size(path: Path) -> str:
-    size = path.stat().st_size
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
