@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import roc_auc_score
 
+from feal.analysis.arms import pick_arm
 from feal.analysis.outputs import (
     count_found_labels,
     make_context,
@@ -20,7 +21,7 @@ from feal.analysis.outputs import (
     read_pool_logits,
     read_selected_logits,
 )
-from feal.analysis.runs import Run, open_run, pick_arm
+from feal.analysis.runs import Run, open_run
 from feal.data import locate, open_labels, open_prepared
 from feal.errors import FealError
 from feal.experiment import Result, start
@@ -110,9 +111,9 @@ def test_the_arm_shown_is_trained_for_evidence_where_one_is(
 ) -> None:
     named = [(entry, None) if isinstance(entry, str) else entry for entry in strategies]
     runs = [fabricated(tmp_path / name, strategy=name, loss=loss) for name, loss in named]
-    name, members = pick_arm(runs)
-    assert name == shown
-    assert len(members) == 1
+    arm = pick_arm(runs)
+    assert arm.name == shown
+    assert len(arm.runs) == 1
 
 
 def test_labels_found_are_counted_by_class_up_to_the_round(run: Run) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feal.analysis.runs import find_runs, group_by_arm, open_run, read_runs
+from feal.analysis.arms import group_by_arm
+from feal.analysis.runs import find_runs, open_run, read_runs
 from feal.errors import FealError
 from feal.experiment import start
 from feal.rundir.journal import write_config
@@ -47,7 +48,7 @@ def test_runs_are_found_below_a_folder_and_each_once(sweep: Path) -> None:
 
 def test_an_arm_is_named_by_what_tells_it_apart(sweep: Path) -> None:
     found = group_by_arm(read_runs([sweep]))
-    assert {name: [run.settings.seed for run in group] for name, group in found.items()} == {
+    assert {arm.name: arm.seeds for arm in found} == {
         "entropy global balanced": [0],
         "entropy global plain": [0],
         "entropy local": [0],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feal.analysis.runs import Over, Run, group_by_arm
-from feal.errors import unknown_name_error
+from feal.analysis.runs import Over, Run
+from feal.errors import FealError, unknown_name_error
 from feal.metrics import lower_is_better, primary_metric
 from feal.plugins import short_name
 
@@ -53,6 +54,11 @@ class Arm:
     def differences(self) -> str:
         """Return the settings that distinguish it from arms of the same strategy and query model."""
         return self.name.removeprefix(" ".join(filter(None, (self.strategy, self.query_model)))).strip(" ,")
+
+    @property
+    def series(self) -> str:
+        """Return its name without the query model, so that a strategy looks the same in every panel of a plot."""
+        return " ".join(filter(None, (self.strategy, self.differences)))
 
     @property
     def loss(self) -> str | None:
@@ -114,6 +120,36 @@ class Measure:
         return np.array([run.values(self.metric, over=self.over) for run in arm.runs])
 
 
+def group_by_arm(runs: Sequence[Run]) -> list[Arm]:
+    """Return the arms of runs in the order of their names.
+
+    The name is the strategy with its query model, then, as far as needed to distinguish arms, the loss and every
+    other setting in which arms of that name differ.
+
+    Raises:
+        FealError: a seed occurs twice in one arm.
+    """
+    kinds: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.settings.seed):
+        kinds.setdefault(run.kind, []).append(run)
+    names = _name_kinds([group[0] for group in kinds.values()])
+    for name, group in zip(names, kinds.values(), strict=True):
+        for one, other in pairwise(group):
+            if one.settings.seed == other.settings.seed:
+                raise FealError(
+                    f"{one.path} and {other.path} are both {name} with seed {one.settings.seed}: leave one out."
+                )
+    arms = (Arm(name=name, runs=tuple(group)) for name, group in zip(names, kinds.values(), strict=True))
+    return sorted(arms, key=lambda arm: arm.name)
+
+
+def pick_arm(runs: Sequence[Run]) -> Arm:
+    """Return the arm for plots that show only one: feal, else one with evidential loss, else the first."""
+    arms = group_by_arm(runs)
+    evidential = [arm for arm in arms if arm.loss == "evidential"]
+    return next((arm for arm in evidential if arm.strategy == "feal"), (evidential or arms)[0])
+
+
 def make_arms(runs: Sequence[Run]) -> list[Arm]:
     """Return the arms of runs: full supervision, random, the others by name, feal.
 
@@ -121,7 +157,7 @@ def make_arms(runs: Sequence[Run]) -> list[Arm]:
         FealError: a seed occurs twice in one arm.
     """
     return sorted(
-        (Arm(name=name, runs=tuple(group)) for name, group in group_by_arm(runs).items()),
+        group_by_arm(runs),
         key=lambda arm: (
             not arm.is_full,
             _ORDER.get(arm.strategy, 1),
@@ -147,6 +183,26 @@ def resolve_measure(arms: Sequence[Arm], metric: str | None = None, *, over: Ove
     # The records say so of a user's metric, which is in no registry.
     is_lower_better = any(record.metrics[name].lower_is_better for record in records if name in record.metrics)
     return Measure(metric=name, over=over, lower_is_better=is_lower_better or lower_is_better(name))
+
+
+def _name_kinds(kinds: Sequence[Run]) -> list[str]:
+    names = [
+        " ".join(filter(None, (short_name(run.settings.strategy.name), run.settings.query_model))) for run in kinds
+    ]
+    with_loss = [f"{name} {run.settings.loss_name}" for name, run in zip(names, kinds, strict=True)]
+    names = _where_needed(names, with_loss)
+    return _where_needed(names, [_with_differences(run, kinds, names) for run in kinds])
+
+
+def _where_needed(names: Sequence[str], longer: Sequence[str]) -> list[str]:
+    return [name if names.count(name) == 1 else more for name, more in zip(names, longer, strict=True)]
+
+
+def _with_differences(run: Run, kinds: Sequence[Run], names: Sequence[str]) -> str:
+    name = names[kinds.index(run)]
+    alike = [other for other, called in zip(kinds, names, strict=True) if called == name]
+    apart = {key: value for key, value in run.decisive.items() if any(o.decisive.get(key) != value for o in alike)}
+    return ", ".join([name, *(f"{key}={value}" for key, value in apart.items())])
 
 
 def _describe_progress(run: Run) -> str:

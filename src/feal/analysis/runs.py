@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from feal.errors import FealError
 from feal.fileio import damage_error
 from feal.metrics import primary_metric
-from feal.plugins import short_name
 from feal.rundir.journal import Journal, State, read_settings
 from feal.rundir.layout import RunDirectory
 from feal.rundir.records import Event, Round, read_log
@@ -203,40 +201,6 @@ def read_runs(places: Iterable[Path]) -> RunCollection:
     )
 
 
-def group_by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return runs that differ in the seed only by the name of their arm, in the order of names and seeds.
-
-    The name is the strategy with its query model, then, as far as needed to distinguish arms, the loss and every
-    other setting in which arms of that name differ.
-
-    Raises:
-        FealError: a seed occurs twice in one arm.
-    """
-    kinds: dict[str, list[Run]] = {}
-    for run in runs:
-        kinds.setdefault(run.kind, []).append(run)
-    groups = [sorted(group, key=lambda run: run.settings.seed) for group in kinds.values()]
-    named = dict(zip(_names([group[0] for group in groups]), groups, strict=True))
-    for name, group in named.items():
-        for one, other in pairwise(group):
-            if one.settings.seed == other.settings.seed:
-                raise FealError(
-                    f"{one.path} and {other.path} are both {name} with seed {one.settings.seed}: leave one out."
-                )
-    return dict(sorted(named.items()))
-
-
-def pick_arm(runs: Sequence[Run]) -> tuple[str, list[Run]]:
-    """Return the arm for plots that show only one: feal, else one with evidential loss, else the first."""
-
-    def rank(arm: tuple[str, list[Run]]) -> tuple[bool, bool, str]:
-        settings = arm[1][0].settings
-        is_evidential = settings.loss_name == "evidential"
-        return not (is_evidential and settings.strategy.name == "feal"), not is_evidential, arm[0]
-
-    return min(group_by_arm(runs).items(), key=rank)
-
-
 def _below(place: Path, seen: set[Path]) -> list[Path]:
     """Return runs at or below a place; what was already found by another path, such as a link, is skipped."""
     where = place.resolve()
@@ -303,23 +267,3 @@ def _check_alike(one: Run, other: Run) -> None:
             )
     if one.classes != other.classes:
         raise FealError(f"{one.path} and {other.path} differ in their classes: give runs of one kind only.")
-
-
-def _names(kinds: Sequence[Run]) -> list[str]:
-    names = [
-        " ".join(filter(None, (short_name(run.settings.strategy.name), run.settings.query_model))) for run in kinds
-    ]
-    with_loss = [f"{name} {run.settings.loss_name}" for name, run in zip(names, kinds, strict=True)]
-    names = _where_needed(names, with_loss)
-    return _where_needed(names, [_with_differences(run, kinds, names) for run in kinds])
-
-
-def _where_needed(names: Sequence[str], longer: Sequence[str]) -> list[str]:
-    return [name if names.count(name) == 1 else more for name, more in zip(names, longer, strict=True)]
-
-
-def _with_differences(run: Run, kinds: Sequence[Run], names: Sequence[str]) -> str:
-    name = names[kinds.index(run)]
-    alike = [other for other, called in zip(kinds, names, strict=True) if called == name]
-    apart = {key: value for key, value in run.decisive.items() if any(o.decisive.get(key) != value for o in alike)}
-    return ", ".join([name, *(f"{key}={value}" for key, value in apart.items())])

@@ -16,10 +16,10 @@ import matplotlib as mpl
 import vl_convert
 from matplotlib.figure import Figure
 
+from feal.analysis.arms import Arm
 from feal.analysis.plots.theme import COLUMN, CONFIG, FAINT, MATPLOTLIB_STYLE, PAGE, PRINT_SCALE, Style
 from feal.analysis.runs import Run
 from feal.analysis.stats import mean_and_deviation, student_interval
-from feal.plugins import short_name
 from feal.registry import Registry
 
 PlotRows = list[dict[str, Any]]
@@ -168,18 +168,14 @@ def read_plot_rows(plot: Plot, runs: Sequence[Run], *, pictures: bool = False) -
     return [] if plot.shows_patients and not pictures else plot.data(runs)
 
 
-def describe_arm(arm: str, group: Sequence[Run]) -> dict[str, Any]:
-    """Return the columns that identify an arm; `unfinished` counts its runs that are not finished.
-
-    `series` is the arm's name without its query model, so that a strategy looks the same in every panel.
-    """
-    strategy, query_model = group[0].settings.strategy.name, group[0].settings.query_model
+def describe_arm(arm: Arm) -> dict[str, Any]:
+    """Return the columns that identify an arm; `unfinished` counts its runs that are not finished."""
     return {
-        "arm": arm,
-        "series": arm.replace(f" {query_model}", "", 1) if query_model else arm,
-        "strategy": short_name(strategy),
-        "query_model": query_model,
-        "unfinished": sum(run.status != "finished" for run in group),
+        "arm": arm.name,
+        "series": arm.series,
+        "strategy": arm.strategy,
+        "query_model": arm.query_model or None,
+        "unfinished": sum(run.status != "finished" for run in arm.runs),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import numpy as np
 
+from feal.analysis.arms import group_by_arm
 from feal.analysis.plots.base import (
     PLOTS,
     Chart,
@@ -19,7 +20,7 @@ from feal.analysis.plots.base import (
 )
 from feal.analysis.plots.curves import choose_dash, draw_panel, filter_rows, list_query_models
 from feal.analysis.plots.theme import DASHES, FAINT, Style, style_series
-from feal.analysis.runs import Run, group_by_arm
+from feal.analysis.runs import Run
 
 _NOTE = "Bins of all sites and seeds together; dashed grey: perfect calibration."
 _CHOSEN = "datum.over === over"
@@ -39,10 +40,10 @@ _TOOLTIP = [
 def _read_bins(runs: Sequence[Run]) -> PlotRows:
     """Return a row for each arm, round (the last one first) and bin that is not empty."""
     rows = [
-        {**describe_arm(arm, group), **row}
-        for arm, group in group_by_arm(runs).items()
-        for number in sorted({record.round for run in group for record in run.rounds}, reverse=True)
-        for row in _add_bins(group, number)
+        {**describe_arm(arm), **row}
+        for arm in group_by_arm(runs)
+        for number in sorted({record.round for run in arm.runs for record in run.rounds}, reverse=True)
+        for row in _add_bins(arm.runs, number)
     ]
     return sorted(rows, key=lambda row: -row["round"])
 

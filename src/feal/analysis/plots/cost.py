@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 
+from feal.analysis.arms import group_by_arm
 from feal.analysis.plots.base import (
     PLOTS,
     Chart,
@@ -18,7 +19,7 @@ from feal.analysis.plots.base import (
     make_scale,
     note_unfinished,
 )
-from feal.analysis.runs import Run, group_by_arm
+from feal.analysis.runs import Run
 from feal.rundir.layout import RunDirectory, round_weights
 from feal.rundir.records import Step
 
@@ -39,11 +40,11 @@ _KINDS = {"seconds": "Seconds per round, all sites", "bytes": "Megabytes per rou
 def _read_cost(runs: Sequence[Run]) -> PlotRows:
     """Return a row for each arm and phase (kind `seconds`) or direction (kind `bytes`)."""
     rows: PlotRows = []
-    for arm, group in group_by_arm(runs).items():
-        totals = [{**_seconds(run), **_bytes(run)} for run in group if run.rounds]
+    for arm in group_by_arm(runs):
+        totals = [{**_seconds(run), **_bytes(run)} for run in arm.runs if run.rounds]
         for kind, part in sorted({key for total in totals for key in total}, key=_order):
             numbers = estimate_mean((total.get((kind, part)) for total in totals), within=(0.0, float("inf")))
-            rows.append({**describe_arm(arm, group), "kind": kind, "part": part, **numbers})
+            rows.append({**describe_arm(arm), "kind": kind, "part": part, **numbers})
     return rows
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import altair as alt
 
-from feal.analysis.arms import describe_metric
+from feal.analysis.arms import describe_metric, group_by_arm
 from feal.analysis.plots.base import (
     PLOTS,
     Chart,
@@ -29,7 +29,7 @@ from feal.analysis.plots.base import (
     shape_series,
 )
 from feal.analysis.plots.theme import DASHES, INK, SHAPES, Style, site_colours, style_series
-from feal.analysis.runs import Run, group_by_arm
+from feal.analysis.runs import Run
 from feal.rundir.records import Round
 
 POOLED = "pooled"
@@ -87,14 +87,14 @@ def aggregate_rounds(
         FealError: a seed twice in one arm.
     """
     rows: PlotRows = []
-    for arm, group in group_by_arm(runs).items():
+    for arm in group_by_arm(runs):
         found: dict[tuple[str, str], dict[int, RoundValues]] = defaultdict(lambda: defaultdict(list))
-        for record in (record for run in group for record in run.rounds):
+        for record in (record for run in arm.runs for record in run.rounds):
             for key, value in read(record).items():
                 found[key][record.round].append((_labels(record, key[1]), value))
         rows += [
             {
-                **describe_arm(arm, group),
+                **describe_arm(arm),
                 "metric": metric,
                 "over": over,
                 "round": number,

@@ -10,10 +10,11 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
+from feal.analysis.arms import pick_arm
 from feal.analysis.outputs import read_energies
 from feal.analysis.plots.base import PLOTS, Chart, Panel, Plot, PlotRows, make_scale
 from feal.analysis.plots.theme import DASHES, site_colours
-from feal.analysis.runs import Run, pick_arm
+from feal.analysis.runs import Run
 from feal.analysis.stats import expand_histogram, kernel_densities, ks_tests
 from feal.metrics.statistics import ENERGY_BINS, ENERGY_RANGE
 from feal.rundir.records import Round
@@ -27,12 +28,12 @@ Samples = Mapping[str, NDArray[np.float64]]
 
 def _read_energy(runs: Sequence[Run]) -> PlotRows:
     """Return densities and p-values of one arm's first seed, in its newest round with test images."""
-    arm, members = pick_arm(runs)
-    run = members[0]
+    arm = pick_arm(runs)
+    run = arm.runs[0]
     for record in reversed(run.rounds):
         samples, exact = _read_samples(run, record)
         if samples:
-            about = {"arm": arm, "seed": run.settings.seed, "round": record.round, "exact": exact}
+            about = {"arm": arm.name, "seed": run.settings.seed, "round": record.round, "exact": exact}
             return [{**about, **row} for row in _compare_sites(samples, exact=exact)]
     return []
 

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from scipy import ndimage
 
+from feal.analysis.arms import pick_arm
 from feal.analysis.outputs import open_run_data, read_pool
 from feal.analysis.plots.base import PLOTS, Plot, PlotRows
 from feal.analysis.plots.theme import MATPLOTLIB_STYLE
-from feal.analysis.runs import Run, pick_arm
+from feal.analysis.runs import Run
 from feal.data.images import class_colours, to_pil
 from feal.errors import FealError
 from feal.inference.writers import Map, render_map, scale_aleatoric, scale_epistemic
@@ -60,13 +61,13 @@ def _read_maps(runs: Sequence[Run]) -> PlotRows:
     Raises:
         FealError: the prepared images are missing, or are not those of the run.
     """
-    arm, members = pick_arm(runs)
-    run = members[0]
+    arm = pick_arm(runs)
+    run = arm.runs[0]
     round_ = _newest_round(run) if run.task == "segmentation" else None
     if round_ is None:
         return []
     images = list(_read_selected(run, round_))
-    about = {"arm": arm, "seed": run.settings.seed, "round": round_}
+    about = {"arm": arm.name, "seed": run.settings.seed, "round": round_}
     ranges = {kind: _find_range(images, kind) for kind in MAP_KINDS}
     return [{**about, **row} for one in images for row in _rows(one, ranges, classes=len(run.classes))]
 

@@ -10,6 +10,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
+from feal.analysis.arms import group_by_arm
 from feal.analysis.outputs import count_found_labels
 from feal.analysis.plots.base import (
     PLOTS,
@@ -34,7 +35,7 @@ from feal.analysis.plots.curves import (
     style_sites,
 )
 from feal.analysis.plots.theme import DASHES, FAINT, GRID, style_series
-from feal.analysis.runs import Run, group_by_arm
+from feal.analysis.runs import Run
 from feal.rundir.records import Round, SiteSelection
 from feal.selection import STRATEGIES
 
@@ -89,21 +90,21 @@ def _relaxation_shares(record: Round) -> RoundMetrics:
 
 def _read_yield(runs: Sequence[Run]) -> PlotRows:
     """Return a row for each arm, round from the second on (the last one first) and class, the rarest first."""
-    arms = {arm: group for arm, group in group_by_arm(runs).items() if group[0].settings.strategy.name != "full"}
-    found = {arm: _count_labels(group) for arm, group in arms.items()}
-    random = next((found[arm] for arm in arms if arms[arm][0].settings.strategy.name == "random"), {})
+    arms = [arm for arm in group_by_arm(runs) if arm.strategy != "full"]
+    found = {arm.name: _count_labels(arm.runs) for arm in arms}
+    random = next((found[arm.name] for arm in arms if arm.strategy == "random"), {})
     # By what random found in its last round, or else all arms together.
     newest = [by_round[max(by_round)] for by_round in ([random] if random else found.values()) if by_round]
     total = sum(counts for by_seed in newest for counts in by_seed.values())
     rows: PlotRows = []
     for number in sorted({number for by_round in found.values() for number in by_round}, reverse=True):
-        for arm, group in arms.items():
-            unit = "pixels" if group[0].task == "segmentation" else "labels"
-            about = {**describe_arm(arm, group), "unit": unit, "round": number}
-            own = found[arm].get(number, {})
+        for arm in arms:
+            unit = "pixels" if runs[0].task == "segmentation" else "labels"
+            about = {**describe_arm(arm), "unit": unit, "round": number}
+            own = found[arm.name].get(number, {})
             for place in np.argsort(total, kind="stable") if own else ():
                 values = _compare_yield(own, random.get(number, {}), place)
-                rows.append({**about, "class": group[0].classes[place], **values})
+                rows.append({**about, "class": runs[0].classes[place], **values})
     return rows
 
 

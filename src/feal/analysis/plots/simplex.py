@@ -18,10 +18,11 @@ from matplotlib.patches import Polygon
 from numpy.typing import ArrayLike
 from scipy.stats import dirichlet
 
+from feal.analysis.arms import Arm, group_by_arm, pick_arm
 from feal.analysis.outputs import make_context, read_pool_logits, read_selected_logits
 from feal.analysis.plots.base import PLOTS, Plot, PlotRows
 from feal.analysis.plots.theme import INK, MATPLOTLIB_STYLE
-from feal.analysis.runs import Run, group_by_arm, pick_arm
+from feal.analysis.runs import Run
 from feal.analysis.stats import Floats
 
 Logits = Sequence[tuple[Run, torch.Tensor]]
@@ -47,24 +48,24 @@ _BAR = 0.08
 
 def _read_rounds(runs: Sequence[Run]) -> PlotRows:
     """Return mean concentrations of one arm (feal if there is one), over all its sites and seeds."""
-    arm, members = pick_arm(runs)
-    rounds = sorted({record.round for run in members for record in run.rounds})
-    columns = {f"round {number}": [(run, read_pool_logits(run, number)) for run in members] for number in rounds}
-    return [{"arm": arm, **row} for row in mean_concentrations(columns)]
+    arm = pick_arm(runs)
+    rounds = sorted({record.round for run in arm.runs for record in run.rounds})
+    columns = {f"round {number}": [(run, read_pool_logits(run, number)) for run in arm.runs] for number in rounds}
+    return [{"arm": arm.name, **row} for row in mean_concentrations(columns)]
 
 
 def _read_strategies(runs: Sequence[Run]) -> PlotRows:
     """Return mean concentrations of the samples selected for the second round, over all sites and seeds."""
     columns = {
-        _describe_loss(name, members[0]): [(run, read_selected_logits(run, 1)) for run in members]
-        for name, members in group_by_arm(runs).items()
+        _describe_loss(arm): [(run, read_selected_logits(run, 1)) for run in arm.runs]
+        for arm in group_by_arm(runs)
     }
     return [{"round": 2, **row} for row in mean_concentrations(columns)]
 
 
-def _describe_loss(arm: str, run: Run) -> str:
-    loss = run.settings.loss_name
-    return arm if loss == "evidential" or f" {loss}" in arm else f"{arm} ({loss} loss)"
+def _describe_loss(arm: Arm) -> str:
+    is_clear = arm.loss == "evidential" or f" {arm.loss}" in arm.name
+    return arm.name if is_clear else f"{arm.name} ({arm.loss} loss)"
 
 
 def mean_concentrations(columns: Mapping[str, Logits]) -> PlotRows:

@@ -19,13 +19,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from feal import __version__
-from feal.analysis.arms import make_arms
+from feal.analysis.arms import group_by_arm, make_arms
 from feal.analysis.conclusions import Conclusions, describe_verdict, draw_conclusions
 from feal.analysis.plots import PLOTS, Chart, Plot, read_plot_rows, save_plot
 from feal.analysis.plots.base import VEGALITE
 from feal.analysis.plots.theme import arm_colour
 from feal.analysis.report.thumbnails import Gallery, make_gallery
-from feal.analysis.runs import Run, RunCollection, group_by_arm
+from feal.analysis.runs import Run, RunCollection
 from feal.analysis.tables import Grid, make_round_grid, tabulate_rounds
 from feal.errors import FealError
 from feal.rundir.artifacts import RunOrigin, read_origins
@@ -107,7 +107,7 @@ def build_report(runs: Sequence[Run], *, pictures: bool = False) -> Report:
         FealError: the runs do not fit together, or the requested images are missing.
     """
     arms = group_by_arm(runs)
-    named = tuple((arm, run) for arm, group in arms.items() for run in group)
+    named = tuple((arm.name, run) for arm in arms for run in arm.runs)
     conclusions = draw_conclusions(runs)
     first = runs[0]
     sites = sorted({site for run in runs for site in run.sites})

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from feal.analysis.arms import group_by_arm
 from feal.analysis.outputs import open_run_data
-from feal.analysis.runs import Run, group_by_arm
+from feal.analysis.runs import Run
 from feal.data import PreparedSite
 from feal.data.images import make_tile, outline_mask
 from feal.rundir.artifacts import SelectedSample, read_outputs, read_selection
@@ -60,9 +61,8 @@ def make_gallery(runs: Sequence[Run], *, first: Sequence[str] = ()) -> Gallery:
     Raises:
         FealError: the prepared images are missing, or are not those of the runs.
     """
-    named = group_by_arm(runs)
-    order = sorted(named, key=lambda arm: first.index(arm) if arm in first else len(first))
-    shown = {arm: named[arm][0] for arm in order[:MAX_ARMS]}
+    order = sorted(group_by_arm(runs), key=lambda arm: first.index(arm.name) if arm.name in first else len(first))
+    shown = {arm.name: arm.runs[0] for arm in order[:MAX_ARMS]}
     lists = sum(len(site.selected_rounds()) for run in shown.values() for site in _sites(run))
     each = max(1, min(MAX_PER_SITE, MAX_THUMBNAILS // max(1, lists)))
     about = (
