@@ -39,12 +39,11 @@ def draw_conclusions(runs: Sequence[Run]) -> Conclusions:
     found = compare_arms(arms)
     metric = describe_metric(found.measure.metric)
     question = f"Which samples of {runs[0].settings.dataset.name} are worth labelling, and does the choice matter?"
-    if not found.results:
-        headline = "No conclusion yet: no run is finished. The learning curves show the rounds so far."
-        return Conclusions(question=question, headline=headline, metric=metric)
     if found.rounds < 2:
-        headline = "No conclusion yet: strategies differ from the second round on, and there is one round only."
-        return Conclusions(question=question, headline=headline, metric=metric)
+        why = "no run is finished. The learning curves show the rounds so far."
+        if found.results:
+            why = "strategies differ from the second round on, and there is one round only."
+        return Conclusions(question=question, headline=f"No conclusion yet: {why}", metric=metric)
     results = tuple(sorted(found.results, key=lambda result: -result.outcome[0]))
     headline, facts = _conclude(results, metric)
     return Conclusions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from feal.metrics.statistics import mean_of_known
 from feal.rundir.artifacts import read_outputs
 from feal.rundir.journal import read_settings
 from feal.rundir.layout import RunDirectory, SiteDirectory
-from feal.rundir.site_store import Store
+from feal.rundir.site_store import LabelRecord, Store
 from feal.selection import SelectionContext
 from feal.settings import Settings
 
@@ -96,6 +96,13 @@ def count_found_labels(run: Run) -> NDArray[np.float64]:
         for record in run.rounds
     ]
     return np.array(so_far).reshape(-1, classes)
+
+
+def read_labels(site: SiteDirectory, samples: Collection[str]) -> dict[str, LabelRecord]:
+    """Return the current records of the samples that were queried."""
+    with closing(Store(site.database, read_only=True)) as store:
+        current = (record for record in store.records() if not record.superseded)
+        return {record.sample: record for record in current if record.sample in samples}
 
 
 def open_run_data(path: Path, settings: Settings, *, draw: bool = True, otherwise: str = "") -> PreparedSet:

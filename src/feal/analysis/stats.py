@@ -191,16 +191,12 @@ def ks_tests(samples: Mapping[str, Floats]) -> dict[tuple[str, str], KSTest]:
 
     Samples with ties, such as those of a histogram, give p-values that are too large rather than too small.
     """
-    return {
-        (one, other): _ks_test(samples[one], samples[other]) for one, other in combinations(sorted(samples), 2)
-    }
-
-
-def _ks_test(one: Floats, other: Floats) -> KSTest:
     from scipy.stats import ks_2samp
 
+    pairs = list(combinations(sorted(samples), 2))
     with warnings.catch_warnings():
         # Where the exact p-value cannot be computed, scipy warns and returns the asymptotic one.
         warnings.filterwarnings("ignore", message="ks_2samp: Exact", category=RuntimeWarning)
-        result = ks_2samp(one, other)
-    return KSTest(float(result.statistic), float(result.pvalue))
+        results = [ks_2samp(samples[one], samples[other]) for one, other in pairs]
+    tests = (KSTest(float(result.statistic), float(result.pvalue)) for result in results)
+    return dict(zip(pairs, tests, strict=True))

@@ -30,32 +30,33 @@ def test_pictures_are_there_only_if_asked_for(run: Run) -> None:
     assert "--pictures" in without
     assert with_.count("data:image/jpeg") == 2 * 2 * 5
     assert "protect this file" in with_
+    assert "<dt>aleatoric global</dt>" in with_
 
 
 def test_each_picture_has_its_score_prediction_and_label(run: Run) -> None:
-    first, second = make_gallery([run]).groups
-    assert (first.round, second.round) == (1, 2)
-    assert {picture.prediction for picture in first.sites["birch"]} == {"no model yet"}
+    groups = make_gallery([run]).groups
+    assert list(groups) == [("feal", 1), ("feal", 2)]
+    assert {picture.prediction for picture in groups["feal", 1]["birch"]} == {"no model yet"}
     site = data_of(run.settings).site("birch")
     with (run.path / "sites" / "birch" / "selections" / "round-002.csv").open() as file:
         rows = list(csv.DictReader(file))
     kept = read_tensors(run.path / "sites" / "birch" / "diagnostics" / "round-001.safetensors")
-    for picture, row in zip(second.sites["birch"], rows, strict=True):
+    for picture, row in zip(groups["feal", 2]["birch"], rows, strict=True):
         (place,) = site.rows([row["sample"]])
         said = kept["logits_global"][kept["rows"].tolist().index(place)].argmax()
         assert picture.prediction == site.classes[said]
         assert picture.label == site.classes[open_labels(site).of([row["sample"]])[0]]
-        assert picture.score == f"{float(row['score']):.3f}"
-        assert [name for name, _ in picture.parts] == ["aleatoric global", "aleatoric local", "epistemic global"]
-        small = Image.open(io.BytesIO(base64.b64decode(picture.jpeg)))
+        assert picture.sample.score == float(row["score"])
+        assert list(picture.sample.parts) == ["aleatoric_global", "aleatoric_local", "epistemic_global"]
+        small = Image.open(io.BytesIO(base64.b64decode(picture.picture.partition(",")[2])))
         assert small.size == (96, 96)
 
 
 @pytest.mark.slow
 def test_masks_are_outlined(tmp_path: Path) -> None:
     folder = start(tiny_polyps(rounds=1, communication_rounds=1), out=tmp_path / "run").folder
-    (group,) = make_gallery([open_run(folder)]).groups
-    assert {picture.label for pictures in group.sites.values() for picture in pictures} == {"outlined"}
+    (sites,) = make_gallery([open_run(folder)]).groups.values()
+    assert {picture.label for pictures in sites.values() for picture in pictures} == {"outlined"}
 
 
 def test_no_more_than_the_first_ranks_of_some_arms(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +64,8 @@ def test_no_more_than_the_first_ranks_of_some_arms(run: Run, monkeypatch: pytest
     monkeypatch.setattr("feal.analysis.report.thumbnails.MAX_ARMS", 1)
     other = replace(run, settings=run.settings.model_copy(update={"strategy": Component(name="random")}))
     found = make_gallery([run, other], first=["random"])
-    assert {group.arm for group in found.groups} == {"random"}
-    assert {len(pictures) for group in found.groups for pictures in group.sites.values()} == {3}
+    assert {arm for arm, _ in found.groups} == {"random"}
+    assert {len(pictures) for sites in found.groups.values() for pictures in sites.values()} == {3}
     assert found.about.startswith("The first 3 by rank")
     assert MAX_PER_SITE > 3
 

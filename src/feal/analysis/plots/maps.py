@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from PIL import Image, ImageOps
 from scipy import ndimage
 
 from feal.analysis.arms import pick_arm
-from feal.analysis.outputs import open_run_data, read_pool
+from feal.analysis.outputs import open_run_data, read_labels, read_pool
 from feal.analysis.plots.base import PLOTS, Plot, PlotRows
 from feal.analysis.plots.theme import MATPLOTLIB_STYLE
 from feal.analysis.runs import Run
@@ -27,8 +26,8 @@ from feal.data.images import class_colours, to_pil
 from feal.errors import FealError
 from feal.inference.writers import Map, render_map, scale_aleatoric, scale_epistemic
 from feal.rundir.artifacts import read_selection
-from feal.rundir.layout import RunDirectory, SiteDirectory
-from feal.rundir.site_store import Store
+from feal.rundir.layout import RunDirectory
+from feal.rundir.site_store import LabelRecord
 
 MAP_KINDS = {
     "aleatoric, global": ("map_aleatoric_global", scale_aleatoric),
@@ -135,7 +134,7 @@ def _read_selected(run: Run, round_: int) -> Iterator[SelectedImage]:
         ids = [selected.sample for selected in read_selection(site, round_ + 1)[:IMAGES_PER_SITE]]
         if not ids:
             continue
-        masks = _read_masks(site, set(ids))
+        labels = read_labels(site, ids)
         prepared = data.site(name, validation=settings.validation)
         images = prepared.images(ids).numpy()
         maps = {kind: kept[key].double().numpy() for kind, (key, _) in MAP_KINDS.items() if key in kept}
@@ -149,21 +148,16 @@ def _read_selected(run: Run, round_: int) -> Iterator[SelectedImage]:
                 site=name,
                 rank=place + 1,
                 picture=ImageOps.contain(to_pil(images[place]).convert("RGB"), DRAWN_SIZE),
-                mask=masks.get(sample),
+                mask=_fit_mask(labels.get(sample)),
                 maps={kind: MAP_KINDS[kind][1](maps[kind][place], classes=len(run.classes)) for kind in maps},
             )
 
 
-def _read_masks(site: SiteDirectory, ids: set[str]) -> dict[str, Mask]:
-    """Return the masks of samples that are labelled, in the drawn size."""
-    with closing(Store(site.database, read_only=True)) as store:
-        current = [record for record in store.records() if record.sample in ids and not record.superseded]
-    masks = {record.sample: record.label for record in current if isinstance(record.label, np.ndarray)}
-    nearest = Image.Resampling.NEAREST
-    return {
-        sample: np.asarray(ImageOps.contain(Image.fromarray(mask), DRAWN_SIZE, nearest))
-        for sample, mask in masks.items()
-    }
+def _fit_mask(record: LabelRecord | None) -> Mask | None:
+    """Return the mask of a sample in the drawn size, if it has one."""
+    if record is None or not isinstance(record.label, np.ndarray):
+        return None
+    return np.asarray(ImageOps.contain(Image.fromarray(record.label), DRAWN_SIZE, Image.Resampling.NEAREST))
 
 
 def _find_range(images: Sequence[SelectedImage], kind: str) -> tuple[float, float]:
@@ -176,12 +170,12 @@ def _find_range(images: Sequence[SelectedImage], kind: str) -> tuple[float, floa
 def _rows(one: SelectedImage, ranges: Mapping[str, tuple[float, float]], *, classes: int) -> PlotRows:
     about = {"site": one.site, "rank": one.rank, **dict.fromkeys(("kind", "low", "high", "mean"))}
     rows = [
-        {**about, "kind": "image", "image": _encode(one.picture, "JPEG")},
+        {**about, "kind": "image", "image": encode_picture(one.picture, "JPEG")},
         {**about, "kind": "label", "image": _draw_label(one, classes=classes)},
     ]
     for kind, (low, high) in ranges.items():
         values = one.maps[kind]
-        drawn = _encode(draw_map(values, one.mask, low=low, high=high), "PNG")
+        drawn = encode_picture(draw_map(values, one.mask, low=low, high=high), "PNG")
         rows.append(
             {**about, "kind": kind, "low": low, "high": high, "mean": float(values.mean()), "image": drawn}
         )
@@ -195,7 +189,7 @@ def _draw_label(one: SelectedImage, *, classes: int) -> str | None:
     picture = one.picture.copy()
     for number, colour in enumerate(class_colours(classes)[1:], start=1):
         picture.paste(tuple(colour), mask=_outline(one.mask == number))
-    return _encode(picture, "JPEG")
+    return encode_picture(picture, "JPEG")
 
 
 def _outline(region: NDArray[np.bool_]) -> Image.Image:
@@ -203,9 +197,10 @@ def _outline(region: NDArray[np.bool_]) -> Image.Image:
     return Image.fromarray(region & ~ndimage.binary_erosion(region, border_value=1))
 
 
-def _encode(picture: Image.Image, format: str) -> str:
+def encode_picture(picture: Image.Image, format: str, *, quality: int = 85) -> str:
+    """Return a picture as a data URI."""
     buffer = io.BytesIO()
-    picture.save(buffer, format=format, quality=85)
+    picture.save(buffer, format=format, quality=quality)
     return f"data:image/{format.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 

@@ -236,13 +236,10 @@ def _read_provenance(runs: Sequence[Run], *, first: Run) -> Provenance:
 
 
 def _list_versions(entries: Iterable[RunOrigin]) -> dict[str, str]:
-    found: dict[str, dict[str, None]] = {}
-    for entry in entries:
-        named = {"feal": entry.feal, "python": entry.python, "machine": entry.machine}
-        for key, value in {**named, **entry.packages}.items():
-            if value is not None:
-                found.setdefault(key, {})[value] = None
-    return {key: ", ".join(values) for key, values in found.items()}
+    rows = [{"feal": it.feal, "python": it.python, "machine": it.machine, **it.packages} for it in entries]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    found = {key: ", ".join(dict.fromkeys(filter(None, (row.get(key) for row in rows)))) for key in keys}
+    return {key: versions for key, versions in found.items() if versions}
 
 
 def _list_manifests(path: Path, origins: Sequence[RunOrigin]) -> set[str]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import io
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 
 from feal.analysis.arms import group_by_arm
-from feal.analysis.outputs import open_run_data
+from feal.analysis.outputs import open_run_data, read_labels
+from feal.analysis.plots.maps import encode_picture
 from feal.analysis.runs import Run
 from feal.data import PreparedSite
 from feal.data.images import make_tile, outline_mask
 from feal.rundir.artifacts import SelectedSample, read_outputs, read_selection
 from feal.rundir.layout import RunDirectory, SiteDirectory
-from feal.rundir.site_store import LabelRecord, Store
+from feal.rundir.site_store import LabelRecord
 
 MAX_ARMS = 4
 MAX_PER_SITE = 8
@@ -27,24 +26,13 @@ MAX_THUMBNAILS = 1200
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnail:
-    """A selected image with its score, its prediction and its label."""
+    """A selected image, its prediction and its label."""
 
-    rank: int
-    jpeg: str
-    """Base64."""
-    score: str
-    parts: tuple[tuple[str, str], ...]
+    sample: SelectedSample
+    picture: str
+    """A data URI."""
     prediction: str
     label: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class GalleryGroup:
-    """The images that a run selected in a round, by site, best first."""
-
-    arm: str
-    round: int
-    sites: Mapping[str, Sequence[Thumbnail]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +40,8 @@ class Gallery:
     """Some of the selected images, and a sentence that says which."""
 
     about: str
-    groups: tuple[GalleryGroup, ...]
+    groups: Mapping[tuple[str, int], Mapping[str, Sequence[Thumbnail]]]
+    """By arm and round, then by site, best first."""
 
 
 def make_gallery(runs: Sequence[Run], *, first: Sequence[str] = ()) -> Gallery:
@@ -69,23 +58,23 @@ def make_gallery(runs: Sequence[Run], *, first: Sequence[str] = ()) -> Gallery:
         f"The first {each} by rank of every round and site, of the run with the lowest seed of "
         f"{', '.join(shown)}. They are patients' images: protect this file as you protect them."
     )
-    groups = (group for arm, run in shown.items() for group in _make_groups(arm, run, each))
-    return Gallery(about=about, groups=tuple(groups))
+    groups = {(arm, number): sites for arm, run in shown.items() for number, sites in _draw_rounds(run, each)}
+    return Gallery(about=about, groups=groups)
 
 
 def _sites(run: Run) -> list[SiteDirectory]:
     return [RunDirectory(run.path).site(name) for name in run.sites]
 
 
-def _make_groups(arm: str, run: Run, each: int) -> list[GalleryGroup]:
+def _draw_rounds(run: Run, each: int) -> list[tuple[int, dict[str, list[Thumbnail]]]]:
     data = open_run_data(run.path, run.settings, otherwise=", or omit --pictures")
-    rounds: dict[int, dict[str, list[Thumbnail]]] = {}
+    rounds: dict[int, dict[str, list[Thumbnail]]] = defaultdict(dict)
     for directory in _sites(run):
         site = data.site(directory.name, validation=run.settings.validation)
         for number in directory.selected_rounds():
             selected = read_selection(directory, number)[:each]
-            rounds.setdefault(number, {})[site.name] = list(_draw(run, site, directory, number, selected))
-    return [GalleryGroup(arm=arm, round=number, sites=sites) for number, sites in sorted(rounds.items())]
+            rounds[number][site.name] = list(_draw(run, site, directory, number, selected))
+    return sorted(rounds.items())
 
 
 def _draw(
@@ -95,20 +84,16 @@ def _draw(
     rows = site.rows(ids)
     images = site.images(ids).numpy()
     predicted = _read_predictions(run, directory, round_ - 1)
-    labels = _read_labels(directory, set(ids))
+    labels = read_labels(directory, ids)
     unknown = "not stored" if round_ > 1 else "no model yet"
     for row, place, image in zip(selected, rows.tolist(), images, strict=True):
         record = labels.get(row.sample)
         picture = make_tile(image)
         if record is not None and isinstance(record.label, np.ndarray):
             picture = outline_mask(picture, record.label, len(site.classes))
-        jpeg = io.BytesIO()
-        picture.convert("RGB").save(jpeg, format="JPEG", quality=82)
         yield Thumbnail(
-            rank=row.rank,
-            jpeg=base64.b64encode(jpeg.getvalue()).decode(),
-            score=f"{row.score:.3f}",
-            parts=tuple((name.replace("_", " "), f"{value:.3f}") for name, value in row.parts.items()),
+            sample=row,
+            picture=encode_picture(picture, "JPEG", quality=82),
             prediction=site.classes[predicted[place]] if place in predicted else unknown,
             label=_describe_label(record, site.classes),
         )
@@ -121,12 +106,6 @@ def _read_predictions(run: Run, site: SiteDirectory, round_: int) -> dict[int, i
         return {}
     classes = outputs["logits_global"].argmax(1).tolist()
     return dict(zip(outputs["rows"].tolist(), classes, strict=True))
-
-
-def _read_labels(site: SiteDirectory, ids: set[str]) -> dict[str, LabelRecord]:
-    with closing(Store(site.database, read_only=True)) as store:
-        records = [record for record in store.records() if record.sample in ids and not record.superseded]
-    return {record.sample: record for record in records}
 
 
 def _describe_label(record: LabelRecord | None, classes: Sequence[str]) -> str:
