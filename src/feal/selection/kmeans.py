@@ -103,12 +103,7 @@ def k_means(
     starts = _choose_starts(points, clusters, generator)
     # The one copy is where scikit-learn takes the mean off; without, it would write into the pool's columns.
     kmeans = KMeans(
-        clusters,
-        init=points[starts].numpy(),
-        n_init=1,
-        max_iter=iterations,
-        algorithm="lloyd",
-        copy_x=True,
+        clusters, init=points[starts].numpy(), n_init=1, max_iter=iterations, algorithm="lloyd", copy_x=True
     )
     with threadpool_limits(torch.get_num_threads()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot
@@ -30,7 +28,7 @@ class Badge(QueryingStrategy):
     the pick (for the first pick ||G||^2).
     """
 
-    source: ClassVar[str] = "Ash et al., ICLR 2020"
+    source = "Ash et al., ICLR 2020"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         if context.task == "segmentation":

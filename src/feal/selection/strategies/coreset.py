@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Generator, Tensor
 
@@ -19,8 +17,8 @@ class Coreset(QueryingStrategy):
     `score` is the distance at the moment of the pick; 0 if there was nothing yet to be far from.
     """
 
-    needs_labelled: ClassVar[bool] = True
-    source: ClassVar[str] = "Sener and Savarese, ICLR 2018"
+    needs_labelled = True
+    source = "Sener and Savarese, ICLR 2018"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         features = [models[role](images).features for role in self.queried_roles()]

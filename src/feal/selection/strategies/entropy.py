@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Generator, Tensor
 
@@ -26,7 +24,7 @@ class Entropy(RankingStrategy, QueryingStrategy):
     The form for segmentation is ours: the mean over pixels.
     """
 
-    source: ClassVar[str] = "Shannon, Bell System Technical Journal 1948"
+    source = "Shannon, Bell System Technical Journal 1948"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Generator, Tensor
@@ -11,7 +11,6 @@ from feal.selection.base import (
     STRATEGIES,
     Columns,
     Models,
-    Role,
     Selection,
     SelectionContext,
     Strategy,
@@ -30,9 +29,9 @@ class Feal(Strategy):
     yet (Algorithm 1).
     """
 
-    roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
-    default_loss: ClassVar[str] = "evidential"
-    source: ClassVar[str] = "Chen et al., CVPR 2024"
+    roles = frozenset({"global", "local"})
+    default_loss = "evidential"
+    source = "Chen et al., CVPR 2024"
 
     class Params(Strategy.Params):
         """How uncertainty is calibrated, and how diversity is relaxed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -27,7 +27,7 @@ class GradNorm(RankingStrategy, QueryingStrategy):
     `scope: head` looks at the last layer only. For segmentation the entropy is the pixel mean (our own form).
     """
 
-    source: ClassVar[str] = "Wang et al., AAAI 2022"
+    source = "Wang et al., AAAI 2022"
 
     class Params(QueryingStrategy.Params):
         """Which model and which of its parameters."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Generator, Tensor
 
-from feal.selection.base import STRATEGIES, Columns, Models, RankingStrategy, Role, SelectionContext, per_image
+from feal.selection.base import STRATEGIES, Columns, Models, RankingStrategy, SelectionContext, per_image
 from feal.selection.scores import symmetric_divergence
-from feal.settings import ClassCountScope
 
 
 @STRATEGIES.register("kafal", summary="largest divergence of both models, weighed to the labelled classes")
@@ -20,10 +17,10 @@ class Kafal(RankingStrategy):
     and the mean over pixels.
     """
 
-    roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
-    default_loss: ClassVar[str] = "balanced"
-    default_class_count_scope: ClassVar[ClassCountScope | None] = "site"
-    source: ClassVar[str] = "Cao et al., ICCV 2023"
+    roles = frozenset({"global", "local"})
+    default_loss = "balanced"
+    default_class_count_scope = "site"
+    source = "Cao et al., ICCV 2023"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         ours, own = models["global"](images).logits, models["local"](images).logits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -32,8 +32,8 @@ class Logo(Strategy):
     h the pooled bottleneck.
     """
 
-    roles: ClassVar[frozenset[Role]] = frozenset({"global", "local", "local_only"})
-    source: ClassVar[str] = "Kim et al., CVPR 2023"
+    roles = frozenset({"global", "local", "local_only"})
+    source = "Kim et al., CVPR 2023"
 
     class Params(Strategy.Params):
         """Which local model clusters the pool."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Generator, Tensor
 
@@ -14,8 +12,8 @@ from feal.selection.base import STRATEGIES, Columns, Models, RankingStrategy, Se
 class Random(RankingStrategy):
     """Every sample gets a uniform number; the largest are chosen."""
 
-    needs_images: ClassVar[bool] = False
-    source: ClassVar[str] = "baseline"
+    needs_images = False
+    source = "baseline"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         return {}
@@ -28,5 +26,5 @@ class Random(RankingStrategy):
 class Full(Random):
     """A run asks for the label of every sample at its beginning and ends after one round; nothing is chosen."""
 
-    is_full_supervision: ClassVar[bool] = True
-    source: ClassVar[str] = "upper bound"
+    is_full_supervision = True
+    source = "upper bound"

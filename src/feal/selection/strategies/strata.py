@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Generator, Tensor
 
-from feal.selection.base import (
-    STRATEGIES,
-    Columns,
-    Models,
-    Role,
-    Selection,
-    SelectionContext,
-    Strategy,
-    make_selection,
-)
+from feal.selection.base import STRATEGIES, Columns, Models, Selection, SelectionContext, Strategy, make_selection
 from feal.selection.kmeans import k_means, pick_best_of_each
 
 ITERATIONS = 10
@@ -30,9 +19,9 @@ class Strata(Strategy):
     samples of all sites. Segmentation: p the pixel mean, n_c the share of class c among the labelled pixels.
     """
 
-    roles: ClassVar[frozenset[Role]] = frozenset({"global", "local"})
-    default_loss: ClassVar[str] = "balanced"
-    source: ClassVar[str] = "this project"
+    roles = frozenset({"global", "local"})
+    default_loss = "balanced"
+    source = "this project"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
         local = models["local"](images)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from torch import Generator, Tensor
 
@@ -37,8 +36,8 @@ class Tod(RankingStrategy, QueryingStrategy):
     is ours: the mean over pixels.
     """
 
-    roles: ClassVar[frozenset[Role]] = frozenset(role for pair in COMPARED.values() for role in pair)
-    source: ClassVar[str] = "Huang et al., ICCV 2021"
+    roles = frozenset(role for pair in COMPARED.values() for role in pair)
+    source = "Huang et al., ICCV 2021"
 
     def required_roles(self) -> frozenset[Role]:
         return frozenset(COMPARED[self.params.query_model])
