@@ -12,8 +12,7 @@ from torch import Tensor
 
 from columns import Question, make_question
 from feal.selection import STRATEGIES
-from feal.selection.gradient_embedding import OuterProducts
-from feal.selection.kmeans import DEFAULT_ITERATIONS, k_means_plus_plus
+from feal.selection.kmeans import DEFAULT_ITERATIONS, OuterProducts, k_means_plus_plus
 from feal.selection.strategies.strata import ITERATIONS
 from timing import (
     Measurement,

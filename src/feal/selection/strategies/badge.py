@@ -15,8 +15,7 @@ from feal.selection.base import (
     Selection,
     SelectionContext,
 )
-from feal.selection.gradient_embedding import OuterProducts
-from feal.selection.kmeans import k_means_plus_plus
+from feal.selection.kmeans import OuterProducts, k_means_plus_plus
 
 
 @STRATEGIES.register("badge", summary="k-means++ on the last layer's gradients for the predicted class")
