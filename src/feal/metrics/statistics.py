@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from operator import le
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import add, le
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -86,22 +87,17 @@ class Statistics(BaseModel):
         return [total / count if count else None for total, count in scores]
 
 
-def _add(a: object, b: object) -> object:
-    if isinstance(a, list) and isinstance(b, list):
+def _add(a: Any, b: Any) -> Any:
+    if isinstance(a, list):
         return [_add(x, y) for x, y in zip(a, b, strict=True)]
-    if isinstance(a, dict) and isinstance(b, dict):
+    if isinstance(a, dict):
         return {**a, **b, **{name: _add(a[name], b[name]) for name in a.keys() & b.keys()}}
-    assert isinstance(a, int | float)
-    assert isinstance(b, int | float)
     return a + b
 
 
 def pool(by_site: Mapping[str, Statistics]) -> Statistics | None:
     """Add all sites' statistics in the order of their names; None without any."""
-    total: Statistics | None = None
-    for site in sorted(by_site):
-        total = by_site[site] if total is None else total + by_site[site]
-    return total
+    return reduce(add, [by_site[site] for site in sorted(by_site)]) if by_site else None
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
@@ -161,18 +157,12 @@ def find_inconsistency(statistics: Statistics, *, task: str, classes: int) -> st
     Lists must have the lengths that the task and the classes require, counts must add up, and every sum must lie
     between the smallest and the largest value that its number of samples allows.
     """
-    wrong = _wrong_lengths(statistics, task, classes) or _wrong_sums(statistics, task, classes)
-    return next(iter(wrong), "")
+    return next(_find_inconsistencies(statistics, task == "segmentation", classes), "")
 
 
-def _wrong_lengths(statistics: Statistics, task: str, classes: int) -> list[str]:
-    is_segmentation = task == "segmentation"
-    bins = [
-        len(statistics.calibration_count),
-        len(statistics.calibration_confidence),
-        len(statistics.calibration_correct),
-        len(statistics.energy),
-    ]
+def _find_inconsistencies(statistics: Statistics, is_segmentation: bool, classes: int) -> Iterator[str]:
+    counts, correct = statistics.calibration_count, statistics.calibration_correct
+    bins = [*map(len, (counts, statistics.calibration_confidence, correct, statistics.energy))]
     lengths = {
         "no sample": statistics.samples > 0,
         "a confusion matrix of other classes": [*map(len, statistics.confusion)] == [classes] * classes,
@@ -181,19 +171,16 @@ def _wrong_lengths(statistics: Statistics, task: str, classes: int) -> list[str]
         "Dice of other classes": len(statistics.dice) == len(statistics.dice_count) == classes * is_segmentation,
         "regions in classification": is_segmentation or not statistics.regions,
     }
-    return [problem for problem, is_right in lengths.items() if not is_right]
-
-
-def _wrong_sums(statistics: Statistics, task: str, classes: int) -> list[str]:
+    yield from (problem for problem, is_right in lengths.items() if not is_right)
+    # Only lists of the right lengths come this far, as the first problem is all that is asked for.
     samples, predictions = statistics.samples, statistics.predictions
-    counts, correct = statistics.calibration_count, statistics.calibration_correct
     shares = [statistics.zero_evidence, *statistics.class_evidence]
     regions = statistics.regions.values()
     dice = [*zip(statistics.dice, statistics.dice_count, strict=True), *((r.dice, r.count) for r in regions)]
     confidence = zip(statistics.calibration_confidence, counts, strict=True)
     sums = {
         "a confusion matrix of another number of samples": (
-            predictions % samples == 0 if task == "segmentation" else predictions == samples
+            predictions % samples == 0 if is_segmentation else predictions == samples
         ),
         "calibration bins that do not add up to the confusion matrix": (
             (sum(counts), sum(correct)) == (predictions, statistics.correct)
@@ -212,4 +199,4 @@ def _wrong_sums(statistics: Statistics, task: str, classes: int) -> list[str]:
         "a Dice score outside 0 to 1": all(is_within(total, 0, count) for total, count in dice),
         "a negative HD95": all(region.hd95 >= 0 for region in regions),
     }
-    return [problem for problem, is_right in sums.items() if not is_right]
+    yield from (problem for problem, is_right in sums.items() if not is_right)
