@@ -3,8 +3,6 @@
 A configuration names a `Loss` with its parameters; the loss makes the objective of a site for its task.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Literal

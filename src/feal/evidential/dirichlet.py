@@ -4,8 +4,6 @@ torch's float64 digamma and lgamma take 11 to 23 ns a number on a CPU, ten of th
 lgamma cancel at large evidence. From concentration 1 on, two rational fits replace them (minimax, by mpmath).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """The evidential losses of classification and segmentation."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal

@@ -3,8 +3,6 @@
 In segmentation a prediction is a pixel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,12 +1,10 @@
 """Sums over a site's test samples: what a site reports about a model, and what metrics are computed from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import add, le
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -61,9 +59,9 @@ class Statistics(BaseModel):
         default={}, description="sums of further metrics, by metric and name, as each metric declares them"
     )
 
-    def __add__(self, other: Statistics) -> Statistics:
+    def __add__(self, other: Self) -> Self:
         mine, its = self.model_dump(), other.model_dump()
-        return Statistics(**{name: _add(mine[name], its[name]) for name in mine})
+        return type(self)(**{name: _add(mine[name], its[name]) for name in mine})
 
     @property
     def predictions(self) -> int:
@@ -162,7 +160,7 @@ def find_inconsistency(statistics: Statistics, *, task: str, classes: int) -> st
 
 def _find_inconsistencies(statistics: Statistics, is_segmentation: bool, classes: int) -> Iterator[str]:
     counts, correct = statistics.calibration_count, statistics.calibration_correct
-    bins = [*map(len, (counts, statistics.calibration_confidence, correct, statistics.energy))]
+    bins = [len(counts), len(statistics.calibration_confidence), len(correct), len(statistics.energy)]
     lengths = {
         "no sample": statistics.samples > 0,
         "a confusion matrix of other classes": [*map(len, statistics.confusion)] == [classes] * classes,

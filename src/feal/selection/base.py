@@ -1,19 +1,17 @@
 """Define the contract of a strategy: it observes every sample once, then chooses."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
 from feal.errors import FealError
-from feal.evidential import aleatoric, evidential_reading, uncertainties
+from feal.evidential import evidential_reading, uncertainties
 from feal.losses import Loss, Objective
 from feal.models import Network, Output
 from feal.plugins import find_class, read_params
@@ -44,7 +42,7 @@ class SelectionContext:
     class_count_scope: ClassCountScope | None = None
 
     @classmethod
-    def for_reading(cls, *, task: Task, classes: int, loss: Loss) -> SelectionContext:
+    def for_reading(cls, *, task: Task, classes: int, loss: Loss) -> Self:
         """Return what it takes to read logits; counts of labels are a matter of selection."""
         none = torch.zeros(classes, dtype=torch.float64)
         return cls(task=task, classes=classes, site_counts=none, total_counts=none, loss=loss)
@@ -80,8 +78,7 @@ class RoleModel:
         """Release the last batch and what was computed of it."""
         self._batch: Tensor | None = None
         self._output: Output | None = None
-        self._aleatoric: Tensor | None = None
-        self._epistemic: Tensor | None = None
+        self._uncertainty: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, images: Tensor) -> Output:
         if self._output is None or self._batch is not images:
@@ -89,19 +86,13 @@ class RoleModel:
             self._batch, self._output = images, self.module.outputs(images)
         return self._output
 
-    def aleatoric(self, images: Tensor, context: SelectionContext) -> Tensor:
-        """Return the aleatoric uncertainty of each image, float64 [batch]: the pixel mean in segmentation."""
-        output = self(images)
-        if self._aleatoric is None:
-            self._aleatoric = per_image(aleatoric(context.concentration(output.logits)))
-        return self._aleatoric
-
     def uncertainty(self, images: Tensor, context: SelectionContext) -> tuple[Tensor, Tensor]:
-        """Return aleatoric and epistemic uncertainty of each image; together they cost little more than one."""
+        """Return aleatoric and epistemic uncertainty of each image, float64 [batch]: pixel means for masks."""
         output = self(images)
-        if self._aleatoric is None or self._epistemic is None:
-            self._aleatoric, self._epistemic = map(per_image, uncertainties(context.concentration(output.logits)))
-        return self._aleatoric, self._epistemic
+        if self._uncertainty is None:
+            aleatoric, epistemic = uncertainties(context.concentration(output.logits))
+            self._uncertainty = per_image(aleatoric), per_image(epistemic)
+        return self._uncertainty
 
 
 def per_image(values: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Norms of the gradient of the prediction's entropy H with respect to a network's parameters, one a sample."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack

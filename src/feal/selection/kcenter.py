@@ -1,7 +1,5 @@
 """k-center greedy, exact at the speed of float32: products of features and vectors with a bound on their error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

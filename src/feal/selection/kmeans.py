@@ -1,7 +1,5 @@
 """k-means: distances of points and of gradient embeddings q (x) h (BADGE), seeding by k-means++, and clusters."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from itertools import combinations

@@ -1,7 +1,5 @@
 """One streaming pass over samples: every model side by side, each batch reduced at once to small columns."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

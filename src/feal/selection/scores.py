@@ -3,8 +3,6 @@
 Predictions have their classes along dimension 1 and are reduced to one number a sample or pixel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, get_args

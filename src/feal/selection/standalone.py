@@ -1,7 +1,5 @@
 """Select samples without a run directory: any module, any iterable of batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -225,7 +225,7 @@ def observe_for_analysis(
         aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
         columns = {
             "aleatoric_global": aleatoric_global,
-            "aleatoric_local": models["local"].aleatoric(images, context),
+            "aleatoric_local": models["local"].uncertainty(images, context)[0],
             "epistemic_global": epistemic_global,
             "energy_global": -torch.logsumexp(logits_global.double(), dim=1).flatten(1).mean(1),
         }

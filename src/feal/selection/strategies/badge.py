@@ -1,7 +1,5 @@
 """BADGE (Ash et al., ICLR 2020): diverse and uncertain at once, by the gradients of the last layer."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot

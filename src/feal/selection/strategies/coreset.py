@@ -1,7 +1,5 @@
 """Core-set (Sener and Savarese, ICLR 2018): samples that cover what the labelled ones leave uncovered."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 

@@ -1,7 +1,5 @@
 """Entropy sampling (Shannon, 1948): what the model is least sure of."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 

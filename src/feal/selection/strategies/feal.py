@@ -1,7 +1,5 @@
 """Calibrated evidential sampling (Chen et al., CVPR 2024): uncertainty first, then diversity."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field
@@ -56,7 +54,7 @@ class Feal(Strategy):
         aleatoric_global, epistemic_global = models["global"].uncertainty(images, context)
         return {
             "aleatoric_global": aleatoric_global,
-            "aleatoric_local": models["local"].aleatoric(images, context),
+            "aleatoric_local": models["local"].uncertainty(images, context)[0],
             "epistemic_global": epistemic_global,
             "deep": models["local"](images).deep,
         }

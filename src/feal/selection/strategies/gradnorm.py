@@ -1,7 +1,5 @@
 """The expected pull of a sample on the network (Wang et al., AAAI 2022), with the entropy as its loss."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Knowledge-aware federated active learning (Cao et al., ICCV 2023): where global and local model disagree."""
 
-from __future__ import annotations
-
 from torch import Generator, Tensor
 
 from feal.selection.base import STRATEGIES, Columns, Models, RankingStrategy, SelectionContext, per_image

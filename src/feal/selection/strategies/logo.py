@@ -1,7 +1,5 @@
 """Local diversity, global uncertainty (Kim et al., CVPR 2023)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

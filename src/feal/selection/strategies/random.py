@@ -1,7 +1,5 @@
 """Uniform choice: the baseline of every comparison, and every run's first labels; and its upper bound."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 

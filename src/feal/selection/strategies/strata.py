@@ -1,7 +1,5 @@
 """Rare and different: our own strategy for unbalanced classes."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 

@@ -1,7 +1,5 @@
 """Temporal output discrepancy (Huang et al., ICCV 2021): predictions that have changed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import Generator, Tensor
