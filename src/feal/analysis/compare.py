@@ -80,13 +80,13 @@ class ArmResult:
     """Mean over seeds of the last round."""
     first_labels: float
     """Labels of a site in the first round, below which a level cannot be located."""
-    labels: float = math.nan
+    labels: float
     """Labels of a site at which the mean curve reaches the share of full supervision."""
-    all_labels: float = math.nan
+    all_labels: float
     """Labels of a site under full supervision."""
-    difference: ArmDifference | None = None
+    difference: ArmDifference | None
     """To the reference; None without a seed in common."""
-    to_plain: ArmDifference | None = None
+    to_plain: ArmDifference | None
     """To random on the plain loss, where the reference is another: the effect of selection and loss together."""
     labels_to_match: float
     """Labels of a site at which the mean curve reaches the reference's last value; all of its own without one."""
@@ -246,7 +246,16 @@ def _make_result(
     means, deviations = mean_and_deviation([summarize_run(run, measure) for run in arm.runs])
     labels, values = arm.labels_per_site().mean(axis=0), measure.values(arm).mean(axis=0)
     difference = _subtract(arm, reference, measure)
-    result = ArmResult(
+    reached = every = math.nan
+    if full is not None:
+        best, every = _last_point(full, measure)
+        level = best / share if measure.lower_is_better else best * share
+        reached = labels_to_reach(labels, measure.sign * values, measure.sign * level)
+    matched = needed = float(labels[-1])
+    if reference is not None and difference is not None:
+        goal, needed = _last_point(reference, measure)
+        matched = labels_to_reach(labels, measure.sign * values, measure.sign * goal)
+    return ArmResult(
         arm=arm,
         reference=None if reference is arm else reference,
         outcome=(float(means[0]), float(deviations[0])),
@@ -255,19 +264,11 @@ def _make_result(
         first_labels=float(labels[0]),
         difference=difference,
         to_plain=None if plain is reference else _subtract(arm, plain, measure),
-        labels_to_match=float(labels[-1]),
-        reference_labels=float(labels[-1]),
+        labels=reached,
+        all_labels=every,
+        labels_to_match=matched,
+        reference_labels=needed,
     )
-    if reference is not None and difference is not None:
-        goal, needed = _last_point(reference, measure)
-        matched = labels_to_reach(labels, measure.sign * values, measure.sign * goal)
-        result = replace(result, labels_to_match=matched, reference_labels=needed)
-    if full is not None:
-        best, every = _last_point(full, measure)
-        level = best / share if measure.lower_is_better else best * share
-        reached = labels_to_reach(labels, measure.sign * values, measure.sign * level)
-        result = replace(result, labels=reached, all_labels=every)
-    return result
 
 
 def _subtract(arm: Arm, reference: Arm | None, measure: Measure) -> ArmDifference | None:

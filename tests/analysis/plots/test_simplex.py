@@ -15,7 +15,6 @@ from feal.analysis.plots.simplex import (
     mean_concentrations,
     rasterize,
     render_density,
-    to_positions,
 )
 from tests.analysis.fabricated import fabricated, keep
 
@@ -99,10 +98,9 @@ def test_the_picture_of_the_triangle_knows_its_probabilities() -> None:
     assert (points > 0).all()
     assert 0 < y[0] < y[-1] < HEIGHT
     inner = (points > 0.05).all(-1)
-    there = to_positions(points)
+    there = points @ CORNERS
     places = np.stack(np.meshgrid(x, y), axis=-1)
     assert there[inner] == pytest.approx(places[inner])
-    assert to_positions(np.eye(3)) == pytest.approx(CORNERS)
 
 
 def _rows(columns: int) -> list[dict[str, object]]:

@@ -103,16 +103,12 @@ def _bytes(run: Run) -> dict[tuple[str, str], float]:
     A site without labels received weights and sent none.
     """
     down = up = 0
+    steps = [event for event in run.events if isinstance(event, Step)]
     for record in run.rounds:
         weights = RunDirectory(run.path).weights_file(round_weights(record.round))
         if not weights.is_file():
             return {}
-        losses = [
-            loss
-            for event in run.events
-            if isinstance(event, Step) and event.round == record.round
-            for loss in event.loss.values()
-        ]
+        losses = [loss for step in steps if step.round == record.round for loss in step.loss.values()]
         size = weights.stat().st_size
         down += size * (len(losses) + len(record.diagnostics.selection))
         up += size * sum(loss is not None for loss in losses)

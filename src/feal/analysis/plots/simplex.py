@@ -15,7 +15,6 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
-from numpy.typing import ArrayLike
 from scipy.stats import dirichlet
 
 from feal.analysis.arms import Arm, group_by_arm, pick_arm
@@ -31,7 +30,7 @@ Logits = Sequence[tuple[Run, torch.Tensor]]
 HEIGHT = math.sqrt(3) / 2
 """Of the triangle whose sides are 1."""
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, HEIGHT]])
-"""Where each class has all the probability: left, right, top."""
+"""Where each class has all the probability: left, right, top; probabilities [..., 3] lie at p @ CORNERS."""
 STEPS = 48
 """Cells across a triangle."""
 MAX_COLUMNS = 5
@@ -110,16 +109,6 @@ def mean_concentrations(columns: Mapping[str, Logits]) -> PlotRows:
     return rows
 
 
-def to_positions(points: ArrayLike) -> Floats:
-    """Return where probabilities [..., 3] lie in the drawn triangle, [..., 2].
-
-    >>> to_positions([0.0, 0.0, 1.0]).round(3).tolist()
-    [0.5, 0.866]
-    """
-    places: Floats = np.asarray(points, dtype=np.float64) @ CORNERS
-    return places
-
-
 def rasterize(steps: int) -> tuple[Floats, Floats, Floats]:
     """Return the centres of the cells of a triangle's image: x [w], y [h], and probabilities [h, w, 3].
 
@@ -143,7 +132,7 @@ def render_density(alpha: Sequence[float]) -> Floats:
     if evidence.sum() > 0:
         # A peak may be narrower than a cell, which must not hide it.
         mode = evidence / evidence.sum()
-        right, up = to_positions(mode)
+        right, up = mode @ CORNERS
         density[abs(y - up).argmin(), abs(x - right).argmin()] = dirichlet.logpdf(mode, alpha)
     return ((density - math.log(2)) / math.log(10)).clip(DARKEST, BRIGHTEST)
 
@@ -205,7 +194,7 @@ def _draw_triangle(
         look: dict[str, Any] = {"cmap": "viridis", "origin": "lower", "interpolation": "bilinear"}
         shown = axes.imshow(image.astype(np.float32), norm=colours, extent=(0, 1, 0, HEIGHT), **look)
         shown.set_clip_path(outline)
-        mean = to_positions(np.array(alpha) / sum(alpha))
+        mean = np.array(alpha) / sum(alpha) @ CORNERS
         axes.plot(*mean, marker="o", markersize=3, color="white", markeredgecolor="black")
     axes.text(0.5, -0.15, f"n = {samples}" if samples else "none", ha="center", va="center", fontsize=6)
 
