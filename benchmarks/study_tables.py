@@ -72,7 +72,7 @@ def tabulate_arms_by_round(arms: Arms) -> list[Row]:
     for name, arm in arms.items():
         pooled, deviation = mean_and_deviation([run.values() for run in arm.runs])
         mean, mean_deviation = mean_and_deviation([run.values(over="mean") for run in arm.runs])
-        labels, _ = mean_and_deviation(arm.labels_per_site())
+        labels, _ = mean_and_deviation([run.labels_per_site() for run in arm.runs])
         for index, record in enumerate(arm.runs[0].rounds):
             table.append(
                 {
@@ -142,7 +142,7 @@ def tabulate_summaries(arms: Arms, *, reference: str) -> list[Row]:
         row: Row = {"arm": arm.name, "n": len(arm.runs)}
         for name, mean, deviation in zip(Summary._fields, means, deviations, strict=True):
             row |= {name: float(mean), f"{name}_sd": float(deviation)}
-        labels, _ = mean_and_deviation(arm.labels_per_site())
+        labels, _ = mean_and_deviation([run.labels_per_site() for run in arm.runs])
         row[f"labels_to_{reference}"] = labels_to_reach(labels, _mean_curve(arm), float(level))
         row["seconds"] = float(np.mean([_seconds(run) for run in arm.runs]))
         table.append(row)

@@ -85,10 +85,6 @@ class Arm:
         """Return its finished runs, or all runs if none is finished."""
         return tuple(run for run in self.runs if run.status == "finished" or not self.is_finished)
 
-    def labels_per_site(self) -> NDArray[np.float64]:
-        """Return the mean number of labels of a site, [seeds, rounds], for runs of equally many rounds."""
-        return np.array([run.labels_per_site() for run in self.runs])
-
     def remarks(self) -> list[str]:
         """Return a sentence on unfinished runs, and one for each unreadable line of a log."""
         unfinished = [run for run in self.runs if run.status != "finished"]
@@ -115,9 +111,9 @@ class Measure:
         """Return -1 where lower is better, else 1."""
         return -1 if self.lower_is_better else 1
 
-    def values(self, arm: Arm) -> NDArray[np.float64]:
-        """Return the values of an arm, [seeds, rounds], for runs of equally many rounds."""
-        return np.array([run.values(self.metric, over=self.over) for run in arm.runs])
+    def of(self, run: Run) -> NDArray[np.float64]:
+        """Return its values in a run, [rounds]; NaN where a round has none."""
+        return run.values(self.metric, over=self.over)
 
 
 def group_by_arm(runs: Sequence[Run]) -> list[Arm]:

@@ -170,7 +170,7 @@ def compare_arms(
 
 def summarize_run(run: Run, measure: Measure) -> Summary:
     """Return the summary of a run by a measure."""
-    values, labels = run.values(measure.metric, over=measure.over), run.labels_per_site()
+    values, labels = measure.of(run), run.labels_per_site()
     return Summary(
         outcome=float(values[1:].mean()) if len(values) > 1 else math.nan,
         area=float(area_under_curve(labels, values)) if labels[-1] > labels[0] else math.nan,
@@ -199,8 +199,7 @@ def subtract_arms(arm: Arm, reference: Arm, quantity: str, measure: Measure) -> 
 
 def _complete_runs(arm: Arm, measure: Measure) -> tuple[Run, ...]:
     """Return the finished runs with a value in every round."""
-    complete = (run for run in arm.runs if run.is_complete)
-    return tuple(run for run in complete if np.isfinite(run.values(measure.metric, over=measure.over)).all())
+    return tuple(run for run in arm.runs if run.is_complete and np.isfinite(measure.of(run)).all())
 
 
 def _find_references(arms: Sequence[Arm], compared: Mapping[str, Arm], to: str | None) -> list[Arm]:
@@ -244,7 +243,7 @@ def _make_result(
     arm: Arm, *, reference: Arm | None, plain: Arm | None, full: Arm | None, share: float, measure: Measure
 ) -> ArmResult:
     means, deviations = mean_and_deviation([summarize_run(run, measure) for run in arm.runs])
-    labels, values = arm.labels_per_site().mean(axis=0), measure.values(arm).mean(axis=0)
+    labels, values = np.mean([(run.labels_per_site(), measure.of(run)) for run in arm.runs], axis=0)
     difference = _subtract(arm, reference, measure)
     reached = every = math.nan
     if full is not None:
@@ -281,8 +280,7 @@ def _subtract(arm: Arm, reference: Arm | None, measure: Measure) -> ArmDifferenc
 
 def _last_point(arm: Arm, measure: Measure) -> tuple[float, float]:
     """Return the value and the labels of a site after the last round, as means over seeds."""
-    last = [(run.values(measure.metric, over=measure.over)[-1], run.labels_per_site()[-1]) for run in arm.runs]
-    value, labels = np.mean(last, axis=0)
+    value, labels = np.mean([(measure.of(run)[-1], run.labels_per_site()[-1]) for run in arm.runs], axis=0)
     return float(value), float(labels)
 
 

@@ -152,9 +152,7 @@ def tabulate_rounds(arms: Sequence[Arm], *, metric: str | None = None, over: Ove
         (arm.name, record.round, value, labels)
         for arm in arms
         for run in arm.counted_runs
-        for record, value, labels in zip(
-            run.rounds, run.values(measure.metric, over=over), run.labels_per_site(), strict=True
-        )
+        for record, value, labels in zip(run.rounds, measure.of(run), run.labels_per_site(), strict=True)
         if math.isfinite(value)
     ]
     if not seeds:
