@@ -16,7 +16,7 @@ from PIL import Image
 from feal.data.images import encode_png, mask_to_pil
 from feal.data.resize import Fitting
 from feal.inference.model import ModelInfo, Prediction
-from feal.selection.base import per_image
+from feal.selection.scores import per_image
 
 Map = NDArray[np.float64]
 

@@ -16,6 +16,7 @@ from feal.losses import Loss, Objective
 from feal.models import Network, Output
 from feal.plugins import find_class, read_params
 from feal.registry import Configurable, Registry
+from feal.selection.scores import per_image
 from feal.settings import ClassCountScope, Component, Task
 
 QueryModel = Literal["global", "local", "ensemble"]
@@ -93,11 +94,6 @@ class RoleModel:
             aleatoric, epistemic = uncertainties(context.concentration(output.logits))
             self._uncertainty = per_image(aleatoric), per_image(epistemic)
         return self._uncertainty
-
-
-def per_image(values: Tensor) -> Tensor:
-    """Return one number an image: [batch] as it is, the mean over pixels of [batch, height, width]."""
-    return values.flatten(1).mean(1) if values.dim() > 1 else values
 
 
 Models = Mapping[Role, RoleModel]

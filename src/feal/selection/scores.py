@@ -17,6 +17,11 @@ Calibration = Literal["minmax", "literal"]
 TERMS: tuple[Term, ...] = get_args(Term)
 
 
+def per_image(values: Tensor) -> Tensor:
+    """Return one number an image: [batch] as it is, the mean over pixels of [batch, height, width]."""
+    return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+
 def entropy(probability: Tensor) -> Tensor:
     """Return the entropy of class probabilities, between 0 and log C.
 

@@ -4,15 +4,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
-from feal.selection.base import (
-    STRATEGIES,
-    Columns,
-    Models,
-    QueryingStrategy,
-    RoleModel,
-    Selection,
-    SelectionContext,
-)
+from feal.selection.base import STRATEGIES, Columns, Models, QueryingStrategy, Selection, SelectionContext
 from feal.selection.kmeans import OuterProducts, k_means_plus_plus
 
 
@@ -28,15 +20,17 @@ class Badge(QueryingStrategy):
     source = "Ash et al., ICLR 2020"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
-        if context.task == "segmentation":
-            gradients = [_summed_gradient(models[role], images, context) for role in self.queried_roles()]
-            return {"gradient": torch.stack(gradients).mean(0)}
-        columns = {}
+        columns, gradients = dict[str, Tensor](), list[Tensor]()
         for role in self.queried_roles():
             output = models[role](images)
-            columns[f"residual_{role}"] = _residual(output.logits, context)
-            columns[f"features_{role}"] = output.features
-        return columns
+            probability = context.probability(output.logits)
+            residual = one_hot(probability.argmax(1), context.classes).movedim(-1, 1) - probability
+            if context.task == "segmentation":
+                inputs = output.head_input
+                gradients.append(torch.einsum("bchw,bkhw->bck", residual.to(inputs.dtype), inputs).flatten(1))
+            else:
+                columns |= {f"residual_{role}": residual, f"features_{role}": output.features}
+        return {"gradient": torch.stack(gradients).mean(0)} if gradients else columns
 
     def choose(
         self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
@@ -54,17 +48,3 @@ class Badge(QueryingStrategy):
         if context.task == "segmentation":
             return [(torch.ones(len(pool), 1), pool["gradient"])]
         return [(pool[f"residual_{role}"], pool[f"features_{role}"]) for role in self.queried_roles()]
-
-
-def _residual(logits: Tensor, context: SelectionContext) -> Tensor:
-    """onehot(argmax p) - p along dimension 1, for logits [batch, classes, ...]."""
-    probability = context.probability(logits)
-    predicted = one_hot(probability.argmax(1), probability.shape[1]).movedim(-1, 1)
-    return predicted - probability
-
-
-def _summed_gradient(model: RoleModel, images: Tensor, context: SelectionContext) -> Tensor:
-    """Sum over pixels of q (x) head_input, [batch, classes * channels]."""
-    output = model(images)
-    residual = _residual(output.logits, context).to(output.head_input.dtype)
-    return torch.einsum("bchw,bkhw->bck", residual, output.head_input).flatten(1)

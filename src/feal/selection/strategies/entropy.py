@@ -3,16 +3,8 @@
 import torch
 from torch import Generator, Tensor
 
-from feal.selection.base import (
-    STRATEGIES,
-    Columns,
-    Models,
-    QueryingStrategy,
-    RankingStrategy,
-    SelectionContext,
-    per_image,
-)
-from feal.selection.scores import entropy
+from feal.selection.base import STRATEGIES, Columns, Models, QueryingStrategy, RankingStrategy, SelectionContext
+from feal.selection.scores import entropy, per_image
 
 
 @STRATEGIES.register("entropy", summary="largest entropy of the class probabilities")

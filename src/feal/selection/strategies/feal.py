@@ -5,16 +5,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Generator, Tensor
 
-from feal.selection.base import (
-    STRATEGIES,
-    Columns,
-    Models,
-    Selection,
-    SelectionContext,
-    Strategy,
-    make_selection,
-    top_k,
-)
+from feal.selection.base import STRATEGIES, Columns, Models, Selection, SelectionContext, Strategy, make_selection
 from feal.selection.relaxation import relax
 from feal.selection.scores import TERMS, Calibration, Term, calibrated_uncertainty
 
@@ -82,5 +73,6 @@ def _count_rejected(score: Tensor, indices: Tensor, walked: int) -> int:
         return len(score) - walked
     if walked == 0:
         return 0
-    order = top_k(score, len(score))
-    return int((order == indices[-1]).nonzero()) + 1 - walked
+    last = int(indices[-1])
+    ahead = (score > score[last]).sum() + (score[:last] == score[last]).sum()  # ties go by row
+    return int(ahead) + 1 - walked

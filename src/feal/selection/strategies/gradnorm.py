@@ -6,15 +6,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from feal.selection.base import (
-    STRATEGIES,
-    Columns,
-    Models,
-    QueryingStrategy,
-    RankingStrategy,
-    RoleModel,
-    SelectionContext,
-)
+from feal.selection.base import STRATEGIES, Columns, Models, QueryingStrategy, RankingStrategy, SelectionContext
 from feal.selection.gradient_norms import gradient_norms, head_gradient_norms
 
 
@@ -37,14 +29,17 @@ class GradNorm(RankingStrategy, QueryingStrategy):
     params: Params
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
-        return {f"gradient_{role}": self._norms(models[role], images, context) for role in self.queried_roles()}
+        columns = {}
+        for role in self.queried_roles():
+            model = models[role]
+            if self.params.scope == "head":
+                norms = head_gradient_norms(model.module.head, model(images), context.probability)
+            else:
+                norms = gradient_norms(model.module, images, context.probability)
+            columns[f"gradient_{role}"] = norms
+        return columns
 
     def score_pool(self, pool: Columns, generator: Generator) -> dict[str, Tensor]:
         parts = {name: pool[name] for name in (f"gradient_{role}" for role in self.queried_roles())}
         score = torch.stack(list(parts.values())).sum(0)
         return {"score": score, **parts}
-
-    def _norms(self, model: RoleModel, images: Tensor, context: SelectionContext) -> Tensor:
-        if self.params.scope == "head":
-            return head_gradient_norms(model.module.head, model(images), context.probability)
-        return gradient_norms(model.module, images, context.probability)

@@ -2,8 +2,8 @@
 
 from torch import Generator, Tensor
 
-from feal.selection.base import STRATEGIES, Columns, Models, RankingStrategy, SelectionContext, per_image
-from feal.selection.scores import symmetric_divergence
+from feal.selection.base import STRATEGIES, Columns, Models, RankingStrategy, SelectionContext
+from feal.selection.scores import per_image, symmetric_divergence
 
 
 @STRATEGIES.register("kafal", summary="largest divergence of both models, weighed to the labelled classes")

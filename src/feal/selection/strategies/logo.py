@@ -15,10 +15,9 @@ from feal.selection.base import (
     SelectionContext,
     Strategy,
     make_selection,
-    per_image,
 )
 from feal.selection.kmeans import k_means, pick_best_of_each
-from feal.selection.scores import entropy
+from feal.selection.scores import entropy, per_image
 
 
 @STRATEGIES.register("logo", summary="clusters of the local model, in each the global model's largest entropy")

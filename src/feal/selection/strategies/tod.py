@@ -13,9 +13,8 @@ from feal.selection.base import (
     RankingStrategy,
     Role,
     SelectionContext,
-    per_image,
 )
-from feal.selection.scores import half_squared_distance
+from feal.selection.scores import half_squared_distance, per_image
 
 COMPARED: Mapping[QueryModel, tuple[Role, Role]] = {
     "global": ("global", "global_previous"),
