@@ -1,7 +1,5 @@
 """Arms, runs that differ in the seed only, and the measure by which they are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Compare arms: paired differences with intervals, areas under curves, labels saved, and what limits them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Conclusions in sentences: the best strategy, its lead over random, how certain that is, and labels saved."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read what the sites of a run kept of single samples; nothing where their directories are elsewhere."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing

@@ -1,14 +1,12 @@
 """Read-only access to run directories; unfinished runs count up to their last complete round."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +97,7 @@ class Run:
         labels = [record.labels.values() for record in self.rounds]
         return np.array([sum(counts) / max(1, len(counts)) for counts in labels], dtype=float)
 
-    def cut(self, rounds: int) -> Run:
+    def cut(self, rounds: int) -> Self:
         """Return the run as it was after so many rounds."""
         events = (event for event in self.events if not isinstance(event, Round) or event.round <= rounds)
         return replace(self, events=tuple(events))

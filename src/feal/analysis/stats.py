@@ -1,7 +1,5 @@
 """Statistics over seeds and samples: intervals, differences, areas, densities; pure functions of arrays."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The contract of a plot: tidy rows from runs, and one definition for the report and for files."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

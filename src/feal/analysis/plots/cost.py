@@ -1,7 +1,5 @@
 """Cost: seconds by phase, and bytes that cross the sites' borders, per round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

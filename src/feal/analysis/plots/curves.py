@@ -1,7 +1,5 @@
 """Lines over rounds, one for each series with its interval, in panels by query model; learning curves."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

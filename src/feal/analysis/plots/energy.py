@@ -1,7 +1,5 @@
 """Domain shift: densities of the sites' energies, and how much they differ."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import cycle, permutations

@@ -1,7 +1,5 @@
 """Uncertainty at each pixel beside the image: patients' images, so only if asked for."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What was selected: the effect of the diversity relaxation, and labels found of each class."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

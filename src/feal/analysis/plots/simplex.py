@@ -1,7 +1,5 @@
 """Dirichlet densities on the triangle of three classes: over the rounds, and across strategies."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Mapping, Sequence

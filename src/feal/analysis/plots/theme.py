@@ -1,7 +1,5 @@
 """Colours, symbols, type and words that all plots share."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from itertools import cycle

@@ -1,7 +1,5 @@
 """The global model's uncertainty over the rounds, how often it has no evidence, and how reliable it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import altair as alt

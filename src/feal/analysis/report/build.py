@@ -1,7 +1,5 @@
 """Build the report: its content as plain data, then one HTML page; everything is escaped, no network is needed."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

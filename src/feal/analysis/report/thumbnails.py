@@ -1,7 +1,5 @@
 """Thumbnails of the selected images, for readers who may see them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
