@@ -1,6 +1,6 @@
 """Networks that give logits for training and features for selection."""
 
-from feal.models import densenet, efficientnet, tiny_cnn, unet  # noqa: F401  (each registers its network)
+from feal.models import densenet, efficientnet, lite, tiny_cnn, unet  # noqa: F401  (each registers its network)
 from feal.models.base import (
     MODELS,
     ModuleAdapter,
