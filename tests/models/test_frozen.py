@@ -43,6 +43,7 @@ def test_every_classifier_can_be_cut() -> None:
     assert NAMES == ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]
     assert {name: MODELS.get(name).trainable_parts for name in MODELS.names()} == {
         **dict.fromkeys(NAMES, ("tail", "head")),
+        "basic-unet": (),
         "unet": (),
         "unet-lite0": ("tail",),
     }

@@ -1,4 +1,4 @@
-"""The paper's U-Net against outputs of the original, its initial weights, the basic one against MONAI's, and the sizes they take."""
+"""The paper's U-Net against outputs of the original, the basic one against MONAI's, and the sizes they take."""
 
 from __future__ import annotations
 

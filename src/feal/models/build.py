@@ -94,7 +94,7 @@ def list_models(task: Task) -> list[str]:
     """Return the names of the models for a task, sorted.
 
     >>> list_models("segmentation")
-    ['unet', 'unet-lite0']
+    ['basic-unet', 'unet', 'unet-lite0']
     """
     return [name for name in MODELS.names() if MODELS.get(name).task == task]
 
