@@ -45,13 +45,15 @@ SAMPLES, SIDE, CLASSES = 20, 32, 3
 Pictures = dict[str, torch.Tensor]
 """By sample id."""
 MODEL: dict[Task, str] = {"classification": "tiny-cnn", "segmentation": "unet"}
+MODEL_PARAMS: dict[Task, dict[str, Any]] = {"classification": {}, "segmentation": {"channels": 4}}
 
 
 @lru_cache(maxsize=32)
 def make_network(task: Task, *, seed: int) -> Network:
     """Build a small network, shared by all callers, whose logits are large enough to differ between images."""
     torch.manual_seed(seed)
-    model = build_model(MODEL[task], task=task, classes=CLASSES, channels=3, height=SIDE, width=SIDE)
+    shape = {"task": task, "classes": CLASSES, "channels": 3, "height": SIDE, "width": SIDE}
+    model = build_model(MODEL[task], **shape, params=MODEL_PARAMS[task])
     model.head.weight.data.mul_(30)
     return model.eval()
 
@@ -283,7 +285,7 @@ class StrategyContract:
         """Return what a run asks for in its first two rounds: the text of each site's files, by their names."""
         changes: dict[str, Any] = {
             "dataset": str(data),
-            "model": MODEL[task],
+            "model": {"name": MODEL[task], **MODEL_PARAMS[task]},
             "strategy": {"name": name_of(self.strategy), **self.params},
             "rounds": 2,
             "communication_rounds": 1,

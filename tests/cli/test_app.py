@@ -10,6 +10,7 @@ from feal.analysis.outputs import read_discrimination
 from tests.command import Command
 
 PAPER = ["fed-camelyon", "fed-fundus", "fed-isic", "fed-polyp", "fed-prostate", "octa-500"]
+UNETS = ("basic-unet", "unet", "unet-lite0")
 SYNTHETIC = ["synthetic-lesions", "synthetic-polyps"]
 
 TINY = [
@@ -93,7 +94,7 @@ def test_the_default_folder_is_new_each_time(
             [*PAPER, "fed-isic-small", "fed-polyp-small", "demo", "demo-polyps", *SYNTHETIC],
         ),
         ("datasets", [*PAPER, *SYNTHETIC]),
-        ("models", ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn", "unet", "unet-lite0"]),
+        ("models", [*UNETS, "densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]),
         ("transports", ["flower", "flower-simulation", "in-process"]),
         ("annotators", ["folder", "oracle"]),
     ],

@@ -35,7 +35,10 @@ def test_an_unknown_name_gets_the_nearest_spelling() -> None:
 
 
 def test_a_classifier_is_not_for_segmentation() -> None:
-    sentence = "'tiny-cnn' is for classification, not for segmentation: the models that fit are basic-unet, unet, unet-lite0."
+    sentence = (
+        "'tiny-cnn' is for classification, not for segmentation: "
+        "the models that fit are basic-unet, unet, unet-lite0."
+    )
     with pytest.raises(FealError, match=re.escape(sentence)):
         build("tiny-cnn", task="segmentation")
 

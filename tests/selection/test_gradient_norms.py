@@ -18,9 +18,14 @@ from feal.selection.gradient_norms import (
 )
 
 SIZE = 32
-NETWORKS = {"tiny-cnn": "classification", "efficientnet-b0": "classification", "unet": "segmentation"}
+NETWORKS = {
+    "tiny-cnn": "classification",
+    "efficientnet-b0": "classification",
+    "unet": "segmentation",
+    "basic-unet": "segmentation",
+}
 every_network = pytest.mark.parametrize(
-    "name", ["tiny-cnn", pytest.param("efficientnet-b0", marks=pytest.mark.slow), "unet"]
+    "name", ["tiny-cnn", pytest.param("efficientnet-b0", marks=pytest.mark.slow), "unet", "basic-unet"]
 )
 
 
@@ -110,7 +115,9 @@ def test_chunks_do_not_matter(name: str, images_at_a_time: int, monkeypatch: pyt
 def test_float32_agrees_with_float64(name: str) -> None:
     model, images = network(name), pictures(3)
     exact = gradient_norms(model, images, softmax)
-    torch.testing.assert_close(gradient_norms(model.float(), images.float(), softmax), exact, rtol=1e-3, atol=0)
+    # The bottleneck of the paper's U-Net has four pixels at this size, and their norm amplifies rounding.
+    rtol = 1e-2 if name == "unet" else 1e-3
+    torch.testing.assert_close(gradient_norms(model.float(), images.float(), softmax), exact, rtol=rtol, atol=0)
 
 
 @every_network
@@ -193,7 +200,8 @@ def test_no_images(name: str) -> None:
 def test_which_networks_go_layer_by_layer() -> None:
     assert supported_layers(network("tiny-cnn"))
     assert supported_layers(network("efficientnet-b0"))
-    assert not supported_layers(network("unet"))  # instance norm, transposed convolution
+    assert supported_layers(network("unet"))  # its instance norms have no parameters
+    assert not supported_layers(network("basic-unet"))  # instance norm, transposed convolution
     assert not supported_layers(network("tiny-cnn").train())
     tied = network("tiny-cnn")
     tied.blocks.add_module("again", nn.Conv2d(128, 128, 1, bias=False).double())

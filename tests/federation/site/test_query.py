@@ -204,7 +204,7 @@ def weights(run: Path, name: str, settings: Settings) -> float:
 
 
 def _parameters(settings: Settings) -> list[str]:
-    task = "segmentation" if settings.model.name == "unet" else "classification"
+    task = "segmentation" if settings.model.name.endswith("unet") else "classification"
     classes = 2 if task == "segmentation" else settings.dataset.params["classes"]
     network = build_model(settings.model.name, task=task, classes=classes, channels=3, height=32, width=32)
     return [name for name, _ in network.named_parameters()]
