@@ -1,6 +1,7 @@
 """Fingerprints of small runs, for `tests/golden/fingerprints.json`: weights, selections and metrics.
 
-`python -m tests.fingerprints` writes the file. A change that moves code must not change it.
+`python -m tests.fingerprints` writes the file, with names of runs only their entries. A
+change that moves code must not change it.
 """
 
 import hashlib
@@ -84,6 +85,9 @@ def cases() -> dict[str, Callable[[Path], Path]]:
         made[f"{strategy}-segmentation"] = _plain(lambda strategy=strategy: tiny_polyps(strategy=strategy))
     for name, changes in VARIANTS.items():
         made[name] = _plain(lambda changes=changes: tiny(**changes))
+    narrow = {"name": "unet", "channels": 4}
+    made["paper-unet"] = _plain(lambda: tiny_polyps(model=narrow))
+    made["paper-efficientnet"] = _plain(lambda: tiny(model="efficientnet-b0", rounds=1, strategy="random"))
     made["people-classification"] = _by_people(tiny)
     made["people-segmentation"] = _by_people(tiny_polyps)
     made["frozen-head"] = _frozen("head")
@@ -188,10 +192,12 @@ def _selections(run: Path) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Write the golden file."""
+    """Write the golden file; with names of runs, only their entries."""
     torch.set_num_threads(1)
-    prints = {}
+    prints = json.loads(GOLDEN.read_text())["runs"] if sys.argv[1:] else {}
     for name, make in cases().items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             prints[name] = fingerprint(make(Path(folder)))
         print(name, file=sys.stderr)

@@ -37,6 +37,11 @@ class Training(Section):
     schedule: Literal["half", "none"] = Field(
         "half", description="half: a tenth of the learning rate from half of the communication rounds on"
     )
+    batch_norm: Literal["running", "recompute"] = Field(
+        "running",
+        description="statistics of batch norm for evaluation: running averages of training, or computed over the "
+        "labelled samples after it; a network from random weights needs that for its first hundreds of batches",
+    )
     trainable: Trainable = Field(
         "all", description="what is trained: the network, its last stage, or its last layer; the rest is frozen"
     )

@@ -20,7 +20,7 @@ class Mine(Random):
 
 
 def _notes(*, pool: int = 100, untested: tuple[str, ...] = (), **changes: object) -> list[str]:
-    settings = Settings.model_validate({"dataset": "d", "model": "m", "budget": 5, **changes})
+    settings = Settings.model_validate({"dataset": "d", "model": "tiny-cnn", "budget": 5, **changes})
     sites = {
         name: JoinReply(key="", site=name, pool=pool, test=0 if name in untested else 9)
         for name in ("alder", "birch")
@@ -44,6 +44,15 @@ def _notes(*, pool: int = 100, untested: tuple[str, ...] = (), **changes: object
                 "transforms.brightness, transforms.contrast."
             ],
         ),
+        (
+            {"model": "efficientnet-b0"},
+            [
+                "efficientnet-b0 starts from random weights: running statistics of batch norm evaluate it "
+                "near chance for hundreds of batches; training.batch_norm=recompute or weights=imagenet helps."
+            ],
+        ),
+        ({"model": "efficientnet-b0", "training": {"batch_norm": "recompute"}}, []),
+        ({"model": "efficientnet-b0", "weights": "imagenet"}, []),
         ({"untested": ("birch",)}, ["Site birch has no test samples, so no metrics."]),
         (
             {"untested": ("alder", "birch")},

@@ -45,6 +45,9 @@ class Samples:
     def read_augmented(self, batch: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         return self._images[batch], TARGETS[batch]
 
+    def read(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._images[batch], TARGETS[batch]
+
 
 def _train(
     *,
@@ -56,16 +59,18 @@ def _train(
     samples: int = len(TARGETS),
     local_epochs: int = 1,
     weight_decay: float = 0.0,
+    batch_norm: str = "running",
+    model: str = "tiny-cnn",
 ) -> TrainingResult:
     torch.manual_seed(1)
-    network = build_model("tiny-cnn", task="classification", classes=2, channels=3, height=32, width=32)
+    network = build_model(model, task="classification", classes=2, channels=3, height=32, width=32)
     if weights is not None:
         network.load_state_dict(weights)
     labelled: Any = Samples(images, samples)
     trainer = Trainer(
         labelled,
         objective=PlainCrossEntropy(),
-        training=Training(lr=lr, batch_size=4, weight_decay=weight_decay),
+        training=Training(lr=lr, batch_size=4, weight_decay=weight_decay, batch_norm=batch_norm),
         steps=2,
         device=torch.device("cpu"),
     )
@@ -208,3 +213,31 @@ def test_a_network_of_a_part_is_another_one() -> None:
     built = [_build("global", net.state_dict(), part=net.part) for net in (whole, head)]
     assert [network.part for network in built] == ["all", "head"]
     assert built[0] is not built[1]
+
+
+def test_statistics_are_computed_again_by_the_final_weights() -> None:
+    """The first norm sees the convolved images: its statistics are the means of the batches' by hand."""
+    running, recomputed = _train(), _train(batch_norm="recompute")
+    trained = {name for name in running.weights if "running" not in name and "tracked" not in name}
+    assert all(torch.equal(running.weights[name], recomputed.weights[name]) for name in trained)
+    network = build_model("efficientnet-b0", task="classification", classes=2, channels=3, height=32, width=32)
+    found = _train(batch_norm="recompute", model="efficientnet-b0").weights
+    network.load_state_dict(found)
+    with torch.no_grad():
+        maps = [network.conv_stem(batch) for batch in IMAGES.split(4)[:2]]  # a last batch of one has no variance
+    mean = torch.stack([part.mean((0, 2, 3)) for part in maps]).mean(0)
+    variance = torch.stack([part.var((0, 2, 3)) for part in maps]).mean(0)
+    torch.testing.assert_close(found["bn1.running_mean"], mean)
+    torch.testing.assert_close(found["bn1.running_var"], variance)
+    assert int(found["bn1.num_batches_tracked"]) == 2
+
+
+def test_a_network_from_random_weights_sees_its_images_at_once() -> None:
+    """With running statistics a deep network gives the same logits for every image after a few batches."""
+    spread = {}
+    for batch_norm in ("running", "recompute"):
+        network = build_model("efficientnet-b0", task="classification", classes=2, channels=3, height=32, width=32)
+        network.load_state_dict(_train(batch_norm=batch_norm, model="efficientnet-b0").weights)
+        with torch.no_grad():
+            spread[batch_norm] = float(network.eval()(IMAGES).std(0).mean())
+    assert spread["running"] < 1e-3 < 0.05 < spread["recompute"]

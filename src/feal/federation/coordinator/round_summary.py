@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from feal.federation import protocol as messages
 from feal.metrics import Statistics, compute_metrics, find_metrics
 from feal.metrics.statistics import compute_diagnostics
+from feal.models import find_model
 from feal.plugins import short_name
 from feal.rundir.journal import State
 from feal.rundir.records import Diagnostics, MetricValue, Round, SiteSelection, Step
@@ -21,6 +22,12 @@ def opening_notes(settings: Settings, sites: Mapping[str, messages.JoinReply]) -
         notes.append(
             f"Strategy {short_name(settings.strategy.name)} labels every sample at once: there is one round, and "
             "budget and max_labelled_fraction have no effect."
+        )
+    has_norms = find_model(settings.model.name).imagenet_weights is not None  # the deep ones, with batch norm
+    if has_norms and settings.weights == "none" and settings.training.batch_norm == "running":
+        notes.append(
+            f"{settings.model.name} starts from random weights: running statistics of batch norm evaluate it "
+            "near chance for hundreds of batches; training.batch_norm=recompute or weights=imagenet helps."
         )
     untested = [site for site, reply in sites.items() if not reply.test]
     if untested:

@@ -21,6 +21,7 @@ from feal.selection import Role
 from feal.settings import Component, Task, Trainable, Training, Transforms
 from feal.tensors import Tensors, all_finite, mixed_precision, to_device
 
+BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 MAX_EPOCHS, ENOUGH_ACCURACY = 50, 0.99
 """When the training of a model at one site alone ends: epochs, or training accuracy."""
 
@@ -151,6 +152,8 @@ class Trainer:
         loss = torch.zeros((), dtype=torch.float64)
         for _ in range(epochs):
             loss = self._train_epoch(network, optimizer, step=step, order=order, augment=augment)
+        if self._training.batch_norm == "recompute":
+            self._recompute_statistics(network)
         weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
         if not all_finite((loss, *weights.values())):
             raise FealError("Training diverged to infinite weights: start a new run with a lower training.lr.")
@@ -205,6 +208,24 @@ class Trainer:
             total += loss.detach() * len(batch)
             count += len(batch)
         return (total / count).cpu()
+
+    @torch.no_grad()
+    def _recompute_statistics(self, network: Network) -> None:
+        """Set the statistics of every batch norm to their means over the labelled samples, by the present weights.
+
+        Running averages start at mean 0 and variance 1 and forget that by a tenth a batch. A layer whose true
+        variance is smaller shrinks its output meanwhile; after dozens of layers nothing of the image is left.
+        """
+        norms = [module for module in network.eval().modules() if isinstance(module, BATCH_NORMS)]
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.train().momentum = None  # the mean over all batches
+        for batch in torch.arange(len(self.samples) if norms else 0).split(max(2, self._training.batch_size)):
+            if len(batch) > 1:
+                network(self.samples.read(batch)[0])
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
 
     @torch.no_grad()
     def _accuracy(self, network: Network, batch_size: int) -> float:
