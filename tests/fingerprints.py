@@ -46,6 +46,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "feal-terms": {"strategy": "feal", "strategy.terms": ["aleatoric-local", "epistemic-global"]},
     "gradnorm-head": {"strategy": "gradnorm", "strategy.scope": "head"},
     "logo-local-only": {"strategy": "logo", "strategy.local": "local_only"},
+    "tod-ensemble": {"strategy": "tod", "strategy.query_model": "ensemble"},
+    "tod-ensemble-one-epoch": {"strategy": "tod", "strategy.query_model": "ensemble", "strategy.epochs": 1},
     "badge-ensemble-balanced": {"strategy": "badge", "strategy.query_model": "ensemble", "loss": "balanced"},
     "entropy-local-evidential": {
         "strategy": "entropy",

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from pydantic import BaseModel
 
-from feal.config.overrides import COMPONENTS, RENAMED
+from feal.config.overrides import COMPONENTS, METRIC, RENAMED
+from feal.metrics import METRICS
 from feal.settings import OPERATIONAL, Component, Section, Settings
 
 INTRODUCTION = """# Settings
@@ -21,7 +23,7 @@ Every setting of an experiment, as `config.yaml` and presets have them, on the c
 A strategy, a loss, a network, a data set, an annotator and a transport have parameters of their own:
 `strategy: {name: feal, tau: 0.9}` in a file, `strategy=feal strategy.tau=0.9` on the command line,
 `strategy={"name": "feal", "tau": 0.9}` in Python. A class of your own is named as `file.py:Class` and has the
-parameters of its `Params`.
+parameters of its `Params`. Parameters of metrics are below the metric's name: `metric.hd95.rule=pooled`.
 """
 
 
@@ -38,6 +40,9 @@ def settings_page() -> str:
             rows = list(_rows(params, prefix=f"{kind}.")) if params is not None else []
             parts.append(f"`{kind}={name}`: {found.registry.summary(name)}\n")
             parts += [_table(iter(rows))] if rows else []
+    parts.append(f"## `{METRIC}`\n\nEvery run for a metric's task computes it; these have parameters.\n")
+    rows = [_rows(METRICS.get(name).Params, prefix=f"{METRIC}.{name}.") for name in METRICS.names()]
+    parts.append(_table(chain.from_iterable(rows)))
     operational = ", ".join(f"`{name}`" for name in OPERATIONAL)
     parts.append("## On resume\n\nThese may change when a run is resumed, as they do not decide what it computes:")
     parts.append(f"{operational}.\n")

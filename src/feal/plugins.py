@@ -63,8 +63,12 @@ def find_class(
     return found  # type: ignore[no-any-return]
 
 
-def read_params(owner: type[Any], values: Mapping[str, Any], *, section: str, name: str) -> Any:
-    """Return the `Params` of a class with these values, by the names that users write below `section`.
+def read_params(
+    owner: type[Any], values: Mapping[str, Any], *, section: str, name: str, prefix: str | None = None
+) -> Any:
+    """Return the `Params` of a class with these values, by the names that users write after `prefix`.
+
+    The prefix is `section.` by default.
 
     Raises:
         FealError: the class has no such parameter, or a value is of another type or out of range.
@@ -84,7 +88,7 @@ def read_params(owner: type[Any], values: Mapping[str, Any], *, section: str, na
     try:
         return params.model_validate(dict(values))
     except ValidationError as error:
-        raise invalid_value_error(error, values, fields, prefix=f"{section}.") from None
+        raise invalid_value_error(error, values, fields, prefix=prefix or f"{section}.") from None
 
 
 def parameter_fields(owner: type[Any]) -> dict[str, str]:

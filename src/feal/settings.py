@@ -153,6 +153,11 @@ class Settings(Section):
     metrics: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
         (), description="more metrics than the built-in ones: file.py:Class each"
     )
+    metric: dict[str, dict[str, Any]] = Field(
+        {},
+        description="parameters of metrics below the metric's name, such as metric.hd95.rule",
+        exclude_if=lambda value: not value,
+    )
     annotator: Component = Field(Component(name="oracle"), description="who labels; with its parameters")
     transport: Component = Field(
         Component(name="in-process"), description="what carries messages to the sites; with its parameters"

@@ -124,3 +124,45 @@ def test_nested_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.strategy.params == {"weights": {"a": 2.0}}
     assert revise(settings, {"rounds": 9}).strategy == settings.strategy
     assert nest(flatten(settings.dump())) == settings.dump()
+
+
+def test_parameters_of_metrics_are_below_their_names(tmp_path: Path) -> None:
+    settings = load("demo-polyps", parse(["metric.hd95.rule=pooled"]))
+    assert settings.metric == {"hd95": {"rule": "pooled"}}
+    assert settings.dump()["metric"] == {"hd95": {"rule": "pooled"}}
+    assert load("demo-polyps", {"metric": {"hd95": {"rule": "pooled"}}}) == settings
+    assert load("demo-polyps").metric == {"hd95": {"rule": "largest"}}
+    assert load("demo-polyps").identity() != settings.identity()
+    assert load("demo").metric == {}
+    again = tmp_path / "again.yaml"
+    again.write_text(yaml.safe_dump(settings.dump()))
+    assert load(str(again)) == settings
+    with pytest.raises(FealError, match=r"A run's metric.hd95.rule cannot change on resume"):
+        revise(settings, {"metric.hd95.rule": "largest"})
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("metric.hd95.rul=pooled", "Metric hd95 has no parameter 'rul': did you mean 'rule'?"),
+        ("metric.dice.rule=pooled", "Metric dice has no parameter 'rule': it has none."),
+        ("metric.hd59.rule=pooled", "no metric of a run for segmentation called 'hd59': did you mean 'hd95'?"),
+        (
+            "metric.hd95.rule=all",
+            "metric.hd95.rule=all is not valid: it should be 'largest' or 'pooled' (largest: ",
+        ),
+        ("metric.hd95=pooled", "'metric.hd95=pooled' in the overrides is no parameter of a metric: write metric."),
+        ("metric=pooled", "'metric=pooled' in the overrides is no parameter of a metric: write metric."),
+        ("hd95.rule=pooled", "no setting 'hd95.rule' in the overrides: did you mean 'metric.hd95.rule'?"),
+    ],
+)
+def test_mistakes_in_parameters_of_metrics(word: str, sentence: str) -> None:
+    with pytest.raises(FealError) as caught:
+        load("demo-polyps", parse([word]))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_metric_of_the_other_task_takes_no_parameters() -> None:
+    with pytest.raises(FealError, match="no metric of a run for classification called 'hd95'"):
+        load("demo", {"metric.hd95.rule": "pooled"})

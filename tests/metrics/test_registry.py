@@ -155,6 +155,7 @@ class _Broken(Metric):
     name = "broken"
 
     def __init__(self, value: object) -> None:
+        super().__init__()
         self.value = value
 
     def sums(self, batch: EvaluatedBatch) -> Mapping[str, Any]:

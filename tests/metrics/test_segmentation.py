@@ -1,7 +1,9 @@
 """Dice and HD95 against all pairs of pixels, and against MONAI."""
 
 import warnings
+from functools import partial
 from itertools import product
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import binary_erosion, distance_transform_edt, gaussian_filter
 
 from feal.evidential import EvidentialLoss
 from feal.federation.site.evaluation import evaluate
@@ -17,6 +19,7 @@ from feal.metrics import compute_metrics, find_metrics
 from feal.metrics.segmentation import (
     Dice,
     Hd95,
+    Hd95Rule,
     score_classes,
     score_dice,
     score_hd95,
@@ -37,14 +40,17 @@ def _edge(mask: np.ndarray) -> list[tuple[int, int]]:
     return sorted((y, x) for y, x in inside if any((y + dy, x + dx) not in inside for dy, dx in beside))
 
 
-def _brute_hd95(one: np.ndarray, other: np.ndarray) -> float:
+def _brute_hd95(one: np.ndarray, other: np.ndarray, rule: str = "largest") -> float:
     a, b = _edge(one), _edge(other)
     if not a and not b:
         return np.nan
     if not a or not b:
         return float(np.sqrt(one.shape[0] ** 2 + one.shape[1] ** 2))
     distances = np.array([[np.sqrt((y - v) ** 2 + (x - u) ** 2) for v, u in b] for y, x in a])
-    return max(np.quantile(distances.min(1), 0.95), np.quantile(distances.min(0), 0.95))
+    there, back = distances.min(1), distances.min(0)
+    if rule == "pooled":
+        return float(np.quantile(np.hstack([there, back]), 0.95))
+    return max(np.quantile(there, 0.95), np.quantile(back, 0.95))
 
 
 def _brute_dice(one: np.ndarray, other: np.ndarray) -> float:
@@ -73,7 +79,9 @@ MASKS = _masks()
 def test_each_pair_of_masks_scores_as_by_brute_force(one: str, other: str) -> None:
     truth, found = (torch.from_numpy(MASKS[name])[None] for name in (one, other))
     assert score_dice(truth, found).item() == pytest.approx(_brute_dice(MASKS[one], MASKS[other]), nan_ok=True)
-    assert score_hd95(truth, found).item() == pytest.approx(_brute_hd95(MASKS[one], MASKS[other]), nan_ok=True)
+    for rule in get_args(Hd95Rule):
+        expected = _brute_hd95(MASKS[one], MASKS[other], rule)
+        assert score_hd95(truth, found, rule=rule).item() == pytest.approx(expected, nan_ok=True)
 
 
 @settings(max_examples=50)
@@ -81,8 +89,10 @@ def test_each_pair_of_masks_scores_as_by_brute_force(one: str, other: str) -> No
 def test_any_pair_of_masks_scores_as_by_brute_force(one: np.ndarray, other: np.ndarray) -> None:
     truth, found = torch.from_numpy(one)[None], torch.from_numpy(other)[None]
     assert score_dice(truth, found).item() == pytest.approx(_brute_dice(one, other), nan_ok=True)
-    assert score_hd95(truth, found).item() == pytest.approx(_brute_hd95(one, other), nan_ok=True)
-    assert score_hd95(truth, found).item() == pytest.approx(score_hd95(found, truth).item(), nan_ok=True)
+    for rule in get_args(Hd95Rule):
+        score = score_hd95(truth, found, rule=rule).item()
+        assert score == pytest.approx(_brute_hd95(one, other, rule), nan_ok=True)
+        assert score == pytest.approx(score_hd95(found, truth, rule=rule).item(), nan_ok=True)
 
 
 @pytest.mark.slow
@@ -100,6 +110,24 @@ def test_hd95_is_that_of_monai() -> None:
             found[:, None], truth[:, None], include_background=True, percentile=95
         )
     assert score_hd95(truth, found).tolist() == pytest.approx(expected.squeeze(1).tolist(), rel=1e-6)
+
+
+def test_both_rules_of_hd95_on_blobs_by_distance_transforms() -> None:
+    """Where a prediction is roughly right, the larger percentile is about 1.2 times the one of all distances."""
+    ratios = []
+    for seed in range(60):
+        draw = np.random.default_rng(seed)
+        field, noise = (gaussian_filter(draw.standard_normal((64, 64)), 6) for _ in range(2))
+        one, other = field > field.std(), field + noise / 2 > field.std()
+        edges = [mask & ~binary_erosion(mask) for mask in (one, other)]
+        there, back = distance_transform_edt(~edges[1])[edges[0]], distance_transform_edt(~edges[0])[edges[1]]
+        masks = [torch.from_numpy(mask)[None] for mask in (one, other)]
+        largest, pooled = (score_hd95(*masks, rule=rule).item() for rule in get_args(Hd95Rule))
+        assert largest == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
+        assert pooled == pytest.approx(np.percentile(np.hstack([there, back]), 95))
+        ratios.append(largest / pooled)
+    assert min(ratios) >= 1
+    assert np.mean(ratios) == pytest.approx(1.2, abs=0.05)
 
 
 def test_the_larger_direction_counts() -> None:
@@ -143,11 +171,13 @@ class _Echo(torch.nn.Module):
         return Output(logits=logits, features=nothing, deep=nothing, head_input=nothing)
 
 
-def test_pooled_figures_are_those_of_one_big_site() -> None:
+@pytest.mark.parametrize("rule", get_args(Hd95Rule))
+def test_pooled_figures_are_those_of_one_big_site(rule: Hd95Rule) -> None:
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 3, (11, 1, 8, 8), generator=draw).float()
     truth = torch.randint(0, 3, (11, 8, 8), generator=draw)
     truth[2], images[5] = 0, 0
+    metrics = find_metrics("segmentation", params={"hd95": {"rule": rule}})
     context = SelectionContext.for_reading(task="segmentation", classes=3, loss=EvidentialLoss())
 
     def figures(*sites: range) -> dict[str, dict[str, object]]:
@@ -161,10 +191,11 @@ def test_pooled_figures_are_those_of_one_big_site() -> None:
                 batch_size=2,
                 device=torch.device("cpu"),
                 regions=REGIONS,
+                metrics=metrics,
             )[0]
             for number, indices in enumerate(sites)
         }
-        return compute_metrics(find_metrics("segmentation"), by_site)
+        return compute_metrics(metrics, by_site)
 
     apart, together = figures(range(3), range(3, 11)), figures(range(11))
     assert apart.keys() == together.keys() >= {"dice", "hd95", "dice_disc", "hd95_disc", "dice_cup", "hd95_cup"}
@@ -172,7 +203,7 @@ def test_pooled_figures_are_those_of_one_big_site() -> None:
         assert apart[name]["pooled"] == pytest.approx(figure["pooled"])
         assert figure["pooled"] == figure["mean"]
     guess = images[:, 0].numpy()
-    for score, brute in (("dice", _brute_dice), ("hd95", _brute_hd95)):
+    for score, brute in (("dice", _brute_dice), ("hd95", partial(_brute_hd95, rule=rule))):
         means = []
         for name, members in REGIONS.items():
             pairs = zip(np.isin(truth.numpy(), members), np.isin(guess, members), strict=True)

@@ -103,6 +103,8 @@ class Measure:
     metric: str
     over: Over = "pooled"
     lower_is_better: bool = False
+    variant: str = ""
+    """The metric's parameters that do not have their defaults, where all runs agree on them."""
 
     @property
     def sign(self) -> int:
@@ -175,8 +177,11 @@ def resolve_measure(arms: Sequence[Arm], metric: str | None = None, *, over: Ove
         raise unknown_name_error("metric", metric, names)
     name = metric or primary
     # The records say so of a user's metric, which is in no registry.
-    is_lower_better = any(record.metrics[name].lower_is_better for record in records if name in record.metrics)
-    return Measure(metric=name, over=over, lower_is_better=is_lower_better or lower_is_better(name))
+    values = [record.metrics[name] for record in records if name in record.metrics]
+    is_lower_better = any(value.lower_is_better for value in values) or lower_is_better(name)
+    variants = {value.variant for value in values}
+    variant = variants.pop() if len(variants) == 1 else ""
+    return Measure(metric=name, over=over, lower_is_better=is_lower_better, variant=variant)
 
 
 def _name_kinds(kinds: Sequence[Run]) -> list[str]:

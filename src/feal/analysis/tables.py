@@ -288,7 +288,9 @@ def _format_value(value: object) -> object:
 
 def _head(measure: Measure) -> str:
     name = describe_metric(measure.metric)
-    return name[0].upper() + name[1:] + (" (lower is better)" if measure.lower_is_better else "")
+    notes = [measure.variant, "lower is better" if measure.lower_is_better else ""]
+    note = ", ".join(filter(None, notes))
+    return name[0].upper() + name[1:] + (f" ({note})" if note else "")
 
 
 def _span(rounds: int) -> str:

@@ -105,7 +105,8 @@ def make_round_table(record: Round, *, task: str, rounds: int) -> Table:
     means = [format_number(value.mean) for value in values]
     total = ["total, mean", str(sum(record.labels.values())), *means, *_format_evidence(record.diagnostics)]
     pooled = ["pooled", "", *(format_number(value.pooled) for value in values)]
-    headings = ["site", "labels", *map(title_of, metrics), "aleatoric", "epistemic", "zero evidence"]
+    titles = [title_of(metric, value.variant) for metric, value in zip(metrics, values, strict=True)]
+    headings = ["site", "labels", *titles, "aleatoric", "epistemic", "zero evidence"]
     lines: list[Sequence[object]] = [*rows, [Text(cell, style="bold") for cell in total], pooled]
     return make_table(headings, lines, title=f"Round {record.round} of {rounds}")
 
@@ -116,7 +117,9 @@ def make_curve_table(rounds: Sequence[Round], *, task: str) -> Table:
     from feal.rundir.records import MetricValue
 
     metrics = _shown_metrics(task, rounds)
-    columns = [heading for metric in metrics for heading in (f"{title_of(metric)} (mean)", "(pooled)")]
+    variants = {name: value.variant for record in rounds for name, value in record.metrics.items()}
+    titles = [title_of(metric, variants[metric]) for metric in metrics]
+    columns = [heading for title in titles for heading in (f"{title} (mean)", "(pooled)")]
     rows = []
     for record in rounds:
         values = [record.metrics.get(metric, MetricValue(mean=None, pooled=None)) for metric in metrics]

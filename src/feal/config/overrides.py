@@ -16,6 +16,7 @@ from feal.data.locate import is_dataset_name, unknown_dataset_error
 from feal.errors import FealError, unknown_name_error
 from feal.evidential import LOSSES
 from feal.federation.transport import TRANSPORTS
+from feal.metrics import METRICS
 from feal.models import MODELS, find_model
 from feal.plugins import invalid_value_error, parameter_fields, qualify_name, read_params
 from feal.registry import Registry
@@ -39,6 +40,8 @@ COMPONENTS: Mapping[str, ComponentKind] = {
     "transport": ComponentKind(TRANSPORTS, TRANSPORTS.get),
 }
 """Settings that name a class, whose parameters follow below them."""
+METRIC = "metric"
+"""The setting with the parameters of all metrics, each below its name."""
 
 RENAMED = {
     "engine": "transport",
@@ -121,11 +124,21 @@ def known_keys() -> dict[str, str]:
 
 def known_parameters(section: str | None = None) -> dict[str, str]:
     """Return the parameters of every registered class by dotted name, with their descriptions."""
-    return {
+    parameters = {
         f"{kind}.{key}": text
         for kind in (COMPONENTS if section is None else (section,))
         for name in COMPONENTS[kind].registry.names()
         for key, text in parameter_fields(COMPONENTS[kind].registry.get(name)).items()
+    }
+    return parameters if section else {**parameters, **metric_parameters()}
+
+
+def metric_parameters() -> dict[str, str]:
+    """Return the parameters of every registered metric by dotted name, with their descriptions."""
+    return {
+        f"{METRIC}.{name}.{key}": text
+        for name in METRICS.names()
+        for key, text in parameter_fields(METRICS.get(name)).items()
     }
 
 
@@ -148,7 +161,12 @@ def spell_out(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
         if key in RENAMED:
             now = RENAMED[key]
             raise FealError(f"'{key}' in {source} is called {now} now: write {now}={value}.")
-        if key not in known and key.partition(".")[0] not in COMPONENTS:
+        first, *rest = key.split(".")
+        if first == METRIC and len(rest) != 2:
+            raise FealError(
+                f"'{key}={value}' in {source} is no parameter of a metric: write metric.METRIC.PARAMETER=VALUE."
+            )
+        if key not in known and first not in (METRIC, *COMPONENTS):
             for parameter in known_parameters():
                 if parameter.endswith(f".{key}"):
                     raise FealError(f"There is no setting '{key}' in {source}: did you mean '{parameter}'?")

@@ -154,13 +154,15 @@ def _resolve(flat: Mapping[str, Any]) -> Settings:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
     metrics = tuple(qualify_name(name) for name in settings.metrics)
-    find_metrics(find_model(settings.model.name).task, metrics)
+    computed = find_metrics(find_model(settings.model.name).task, metrics, settings.metric)
+    params = {metric.name: metric.params.model_dump(mode="json", by_alias=True) for metric in computed}
     data = None if settings.data is None else str(absolute_path(settings.data, setting="data="))
     return settings.model_copy(
         update={
             "dataset": _resolve_dataset(settings.dataset, settings.data, has_data=transport.data_here),
             "data": data,
             "metrics": metrics,
+            "metric": {name: values for name, values in params.items() if values},
             "transport": _resolve_path(settings.transport, "transport.coordinator"),
         }
     )

@@ -60,7 +60,7 @@ def render_model_card(info: ModelInfo, *, name: str, formats: Collection[str]) -
         is_evidential=info.loss.name == "evidential",
         is_squared=loss.is_squared(info.task),
         evidence=_ACTIVATION[loss.params.activation],
-        titles=[title_of(metric) for metric in info.origin.metrics],
+        titles=[title_of(metric, value.variant) for metric, value in info.origin.metrics.items()],
         decimals=lambda value: "-" if value is None else f"{value:.3f}",
     )
 

@@ -6,15 +6,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feal.errors import FealError
+from feal.errors import FealError, unknown_name_error
 from feal.metrics.statistics import Statistics, Sum, is_within, mean_of_known, pool
-from feal.plugins import find_class
-from feal.registry import Registry
+from feal.plugins import find_class, read_params
+from feal.registry import Configurable, Registry
 from feal.settings import Task
 
 if TYPE_CHECKING:
@@ -47,12 +47,13 @@ class Bound:
     length: int | None = None
 
 
-class Metric(ABC):
+class Metric(Configurable, ABC):
     """A number that says how good a model is, computed from sums that can be added over batches and sites.
 
     A metric needs nothing but `compute` if it can be derived from the sums that every site reports
     (`Statistics`, with the confusion matrix). Otherwise `sums` reduces each batch to further sums, and `bounds`
-    says what they may be, so that the coordinator can refuse a site that reports the impossible.
+    says what they may be, so that the coordinator can refuse a site that reports the impossible. Its parameters
+    are the fields of its `Params`, which it reads as `self.params`.
     """
 
     name: ClassVar[str]
@@ -91,6 +92,12 @@ class Metric(ABC):
         """Return the metric of each named part, such as a region of a mask; recorded as `NAME_PART`."""
         return {}
 
+    @property
+    def variant(self) -> str:
+        """The parameters that do not have their defaults, in words such as `rule pooled`; empty without any."""
+        changed = self.params.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return ", ".join(f"{key} {value}" for key, value in changed.items())
+
 
 METRICS: Registry[type[Metric]] = Registry("metric")
 AnyMetric = TypeVar("AnyMetric", bound=type[Metric])
@@ -103,25 +110,34 @@ def register_metric(metric: AnyMetric) -> AnyMetric:
     return metric
 
 
-def find_metrics(task: str, names: Iterable[str] = ()) -> list[Metric]:
+def find_metrics(
+    task: str, names: Iterable[str] = (), params: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Metric]:
     """Return the registered metrics of a task, the primary one first, and those named in addition.
 
     Args:
         task: classification or segmentation.
         names: metrics to add, as `file.py:Class` or `module:Class`.
+        params: values of their parameters, by the metrics' names.
 
     Raises:
-        FealError: there is no such metric, it is for the other task, or it does not keep the contract.
+        FealError: there is no such metric or parameter, a value is not valid, or the metric is for the other task
+            or does not keep the contract.
 
     >>> [metric.name for metric in find_metrics("segmentation")]
     ['dice', 'hd95', 'accuracy', 'calibration_error']
     """
-    metrics = [metric() for metric in _registered(task) if not metric.from_samples]
+    found = {metric.name: metric for metric in _registered(task) if not metric.from_samples}
     for name in names:
-        found = _find_metric(name, task)
-        if all(found.name != metric.name for metric in metrics):
-            metrics.append(found())
-    return metrics
+        metric = _find_metric(name, task)
+        found.setdefault(metric.name, metric)
+    params = params or {}
+    for name in params.keys() - found.keys():
+        raise unknown_name_error(f"metric of a run for {task} called", name, found)
+    return [
+        metric(read_params(metric, params.get(name, {}), section="metric", name=name, prefix=f"metric.{name}."))
+        for name, metric in found.items()
+    ]
 
 
 def primary_metric(task: str) -> str:
@@ -144,14 +160,15 @@ def table_metrics(task: str, recorded: Iterable[str]) -> list[str]:
     return known + [name for name in recorded if _metric_of(name) is None]
 
 
-def title_of(name: str) -> str:
-    """Return the name of a metric in tables.
+def title_of(name: str, variant: str = "") -> str:
+    """Return the name of a metric in tables, with its `variant` if there is any.
 
-    >>> title_of("hd95"), title_of("balanced_accuracy")
-    ('HD95', 'balanced accuracy')
+    >>> title_of("hd95"), title_of("hd95", "rule pooled"), title_of("balanced_accuracy")
+    ('HD95', 'HD95 (rule pooled)', 'balanced accuracy')
     """
     metric = METRICS.get(name) if name in METRICS.names() else None
-    return (metric.title if metric else "") or name.replace("_", " ")
+    title = (metric.title if metric else "") or name.replace("_", " ")
+    return f"{title} ({variant})" if variant else title
 
 
 def lower_is_better(name: str) -> bool:
@@ -177,12 +194,16 @@ def compute_metrics(metrics: Sequence[Metric], by_site: Mapping[str, Statistics 
         values[metric.name] = _over_sites(sites, _compute(metric, pooled) if pooled is not None else None)
         if metric.lower_is_better and metric.name not in METRICS.names():
             values[metric.name]["lower_is_better"] = True
+        if metric.variant:
+            values[metric.name]["variant"] = metric.variant
     for metric in metrics:
         parts = metric.compute_parts(pooled) if pooled is not None else {}
         by_site_parts = {site: metric.compute_parts(statistics) for site, statistics in tested.items()}
         for part in parts if len(parts) > 1 else ():
             sites = {site: by_site_parts.get(site, {}).get(part) for site in by_site}
             values[f"{metric.name}_{part}"] = _over_sites(sites, parts[part])
+            if metric.variant:
+                values[f"{metric.name}_{part}"]["variant"] = metric.variant
     return values
 
 

@@ -17,7 +17,7 @@ _Number = Annotated[int, Field(ge=1)]
 
 def _absent(default: Any) -> Any:
     """Declare a field that is not written while it is empty."""
-    return Field(default, exclude_if=lambda value: value in (None, [], {}))
+    return Field(default, exclude_if=lambda value: value in (None, [], {}, ""))
 
 
 class Record(BaseModel):
@@ -37,6 +37,8 @@ class MetricValue(Record):
     sites: dict[str, float | None] = {}
     lower_is_better: bool | None = _absent(None)
     """Whether a user's metric is an error; built-in ones are known by their names."""
+    variant: str = _absent("")
+    """The metric's parameters that do not have their defaults, in words such as `rule pooled`."""
 
 
 class CalibrationBins(Record):

@@ -26,6 +26,8 @@ PREVIOUS_ROLES: frozenset[Role] = frozenset({"global_previous", "local_previous"
 """Models of the round before."""
 EARLIER_ROLES: frozenset[Role] = PREVIOUS_ROLES | {"initial", "local_only"}
 """Models that need the weights which the run started with."""
+ENOUGH_EPOCHS = 50
+"""The most epochs for which a model is trained for a selection alone, as in LoGo's public code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +162,11 @@ class Strategy(Configurable, ABC):
     def required_roles(self) -> frozenset[Role]:
         """Return the models it looks at under its parameters."""
         return self.roles
+
+    @property
+    def training_epochs(self) -> int:
+        """The most epochs for which its `finetuned` and `local_only` models are trained."""
+        return ENOUGH_EPOCHS
 
     @abstractmethod
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:

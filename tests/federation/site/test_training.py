@@ -241,3 +241,42 @@ def test_a_network_from_random_weights_sees_its_images_at_once() -> None:
         with torch.no_grad():
             spread[batch_norm] = float(network.eval()(IMAGES).std(0).mean())
     assert spread["running"] < 1e-3 < 0.05 < spread["recompute"]
+
+
+class _Counting(Trainer):
+    """Record how each epoch was trained."""
+
+    epochs: list[tuple[int, float | None]]
+
+    def train(self, network: Network, **options: Any) -> TrainingResult:
+        self.epochs.append((options["step"], options["lr"]))
+        return super().train(network, **options)
+
+
+def _train_alone(*, epochs: int, is_trained: bool = False, samples: int = 9, lr: float = 1e-3) -> _Counting:
+    torch.manual_seed(1)
+    network = build_model("tiny-cnn", task="classification", classes=2, channels=3, height=32, width=32)
+    labelled: Any = Samples(IMAGES, samples)
+    trainer = _Counting(
+        labelled,
+        objective=PlainCrossEntropy(),
+        training=Training(lr=lr, batch_size=4),
+        steps=6,
+        device=torch.device("cpu"),
+    )
+    trainer.epochs = []
+    generators = {"order": torch.Generator().manual_seed(0), "augment": torch.Generator()}
+    trained = trainer.train_alone(network, epochs=epochs, batch_size=4, is_trained=is_trained, **generators)
+    assert trained is network
+    return trainer
+
+
+def test_training_alone_ends_at_99_percent_or_with_the_last_epoch() -> None:
+    assert len(_train_alone(epochs=3, lr=1e-9).epochs) == 3
+    assert 1 < len(_train_alone(epochs=200, lr=1e-2).epochs) < 200
+    assert _train_alone(epochs=50, samples=0).epochs == []
+
+
+def test_fine_tuning_goes_on_as_in_the_last_communication_round() -> None:
+    assert _train_alone(epochs=3, lr=1e-9).epochs == [(0, 1e-9), (1, 1e-9), (2, 1e-9)]
+    assert _train_alone(epochs=2, lr=1e-9, is_trained=True).epochs == [(5, None), (5, None)]

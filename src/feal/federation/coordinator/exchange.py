@@ -217,7 +217,7 @@ class Exchange:
             site=site,
             task=state.task if state else "",
             classes=len(state.facts["classes"]) if state else 0,
-            metrics=self._settings.metrics,
+            settings=self._settings,
         )
         return reply, sanitize(problem)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from feal.federation import protocol as messages
 from feal.metrics import Statistics, compute_metrics, find_metrics
@@ -63,7 +63,7 @@ def edited_strategy_note(strategy: str, *, round_: int) -> str:
     )
 
 
-def step_record(state: State, replies: Mapping[str, messages.TrainReply], *, metrics: Sequence[str] = ()) -> Step:
+def step_record(state: State, replies: Mapping[str, messages.TrainReply], *, settings: Settings) -> Step:
     """Summarize a communication round; with metrics where the sites were asked for them."""
     tested = {site: reply.statistics for site, reply in replies.items()}
     return Step(
@@ -71,23 +71,19 @@ def step_record(state: State, replies: Mapping[str, messages.TrainReply], *, met
         step=state.step,
         loss={site: reply.loss for site, reply in replies.items()},
         seconds=add_seconds({}, replies),
-        metrics=metric_values(state.task, tested, metrics) if any(tested.values()) else {},
+        metrics=metric_values(state.task, tested, settings) if any(tested.values()) else {},
     )
 
 
 def metric_values(
-    task: str, by_site: Mapping[str, Statistics | None], metrics: Sequence[str] = ()
+    task: str, by_site: Mapping[str, Statistics | None], settings: Settings
 ) -> dict[str, MetricValue]:
-    """Compute every metric by site, as the mean over sites, and pooled."""
-    return {
-        name: MetricValue.model_validate(values)
-        for name, values in compute_metrics(find_metrics(task, metrics), by_site).items()
-    }
+    """Compute every metric of a run by site, as the mean over sites, and pooled."""
+    metrics = find_metrics(task, settings.metrics, settings.metric)
+    return {name: MetricValue.model_validate(values) for name, values in compute_metrics(metrics, by_site).items()}
 
 
-def round_record(
-    state: State, replies: Mapping[str, messages.CloseRoundReply], *, metrics: Sequence[str] = ()
-) -> Round:
+def round_record(state: State, replies: Mapping[str, messages.CloseRoundReply], *, settings: Settings) -> Round:
     """Summarize a round that was closed, by site and over all sites."""
     by_site = {site: reply.statistics for site, reply in replies.items()}
     fields = set(SiteSelection.model_fields)
@@ -95,7 +91,7 @@ def round_record(
     return Round(
         round=state.round,
         labels=state.trained,
-        metrics=metric_values(state.task, by_site, metrics),
+        metrics=metric_values(state.task, by_site, settings),
         diagnostics=Diagnostics.model_validate(
             {**compute_diagnostics(state.task, by_site), "selection": selection}
         ),

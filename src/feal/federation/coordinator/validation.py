@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
@@ -13,7 +13,7 @@ from feal.metrics import find_metrics
 from feal.metrics.registry import find_bad_sum
 from feal.metrics.statistics import find_inconsistency
 from feal.models import find_model
-from feal.settings import Trainable, Transforms
+from feal.settings import Settings, Trainable, Transforms
 from feal.tensors import all_finite
 
 LONGEST_TEXT = 600
@@ -27,12 +27,12 @@ def find_problem(
     site: str,
     task: str,
     classes: int,
-    metrics: Sequence[str] = (),
+    settings: Settings | None = None,
 ) -> str:
     """Return why a reply cannot be used, in a sentence; empty if it can.
 
-    The weights of the request determine the names, shapes and types of the reply's; `metrics` are those that the
-    run adds to the registered ones.
+    The weights of the request determine the names, shapes and types of the reply's; `settings` the metrics, by
+    default the registered ones.
     """
     if type(reply).kind != request.kind or reply.key != request.key or reply.site != site:
         return f"Site {site} sent a reply to another request."
@@ -44,7 +44,8 @@ def find_problem(
     statistics = getattr(reply, "statistics", None)
     if statistics is not None:
         impossible = find_inconsistency(statistics, task=task, classes=classes)
-        impossible = impossible or find_bad_sum(statistics, find_metrics(task, metrics))
+        added = (settings.metrics, settings.metric) if settings else ()
+        impossible = impossible or find_bad_sum(statistics, find_metrics(task, *added))
         if impossible:
             return f"Site {site} sent metrics that no evaluation gives ({impossible})."
     if isinstance(reply, messages.TrainReply) and reply.labelled and reply.weights is None:

@@ -9,7 +9,7 @@ import torch
 from feal.errors import FealError
 from feal.metrics import EvaluatedBatch, Metric, find_metrics
 from feal.metrics.registry import extra_sums, find_bad_sum
-from feal.metrics.segmentation import Regions, score_classes, score_regions
+from feal.metrics.segmentation import Hd95, Regions, score_classes, score_regions
 from feal.metrics.statistics import CALIBRATION_BINS, ENERGY_BINS, ENERGY_RANGE, Region, Statistics
 from feal.models import Network
 from feal.selection import RoleModel, SelectionContext
@@ -28,7 +28,7 @@ def evaluate(
     batch_size: int,
     device: torch.device,
     regions: Regions | None = None,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[Metric] | None = None,
 ) -> tuple[Statistics | None, dict[str, torch.Tensor]]:
     """Compute the statistics of a network over labelled samples, and its outputs for each of them.
 
@@ -45,13 +45,13 @@ def evaluate(
         batch_size: samples in a batch.
         device: where the network runs.
         regions: what masks are scored by besides the classes.
-        metrics: metrics beyond the registered ones, as `file.py:Class`.
+        metrics: what is computed; by default the registered metrics of the task.
 
     Raises:
         FealError: the network's outputs are not finite, or a metric fails or returns sums it did not declare.
     """
     model = RoleModel(network.to(device).eval())
-    computed = find_metrics(context.task, metrics)
+    computed = find_metrics(context.task) if metrics is None else metrics
     total: Statistics | None = None
     outputs: dict[str, list[torch.Tensor]] = {}
     for start in range(0, len(ids), batch_size):
@@ -88,7 +88,7 @@ def _evaluate_batch(
     correct = (prediction == target).flatten()
     bins = (confidence * CALIBRATION_BINS).long().clamp(0, CALIBRATION_BINS - 1)
     energy = _energy(logits)
-    scores = _score_masks(target, prediction, context, regions)
+    scores = _score_masks(target, prediction, context, regions, metrics)
     dice = [column[~column.isnan()] for column in scores["dice"].unbind(1)] if scores else []
     evaluated = EvaluatedBatch(logits=logits, probability=probability, prediction=prediction, target=target)
     statistics = Statistics(
@@ -134,12 +134,17 @@ def _histogram(energy: torch.Tensor) -> list[int]:
 
 
 def _score_masks(
-    target: torch.Tensor, prediction: torch.Tensor, context: SelectionContext, regions: Regions
+    target: torch.Tensor,
+    prediction: torch.Tensor,
+    context: SelectionContext,
+    regions: Regions,
+    metrics: Sequence[Metric],
 ) -> dict[str, torch.Tensor]:
     """Score each image's mask by class and by region; nothing for classification."""
     if context.task == "classification":
         return {}
-    region_dice, region_hd95 = score_regions(target, prediction, regions)
+    rule = next(metric.params.rule for metric in metrics if isinstance(metric, Hd95))
+    region_dice, region_hd95 = score_regions(target, prediction, regions, rule=rule)
     dice = score_classes(target, prediction, classes=context.classes)
     return {"dice": dice, "region_dice": region_dice, "region_hd95": region_hd95}
 

@@ -31,7 +31,7 @@ from feal.federation.site.query import (
 )
 from feal.federation.site.training import Images, Inputs, LabelledSamples, Trainer, build_network
 from feal.fileio import write_tensors
-from feal.metrics import Statistics
+from feal.metrics import Statistics, find_metrics
 from feal.models import Network
 from feal.rng import Address
 from feal.rundir.artifacts import write_selection
@@ -152,6 +152,7 @@ class MessageHandler:
             store=self._store,
             build=self._build_network,
             trainer=trainer,
+            epochs=self._strategy.training_epochs,
             batch_size=self._settings.selection.batch_size,
             address=self._address("", request),
         )
@@ -256,7 +257,7 @@ class MessageHandler:
                 batch_size=self._settings.selection.batch_size,
                 device=self._device,
                 regions=self._data.regions,
-                metrics=self._settings.metrics,
+                metrics=find_metrics(context.task, self._settings.metrics, self._settings.metric),
             )
 
     def _predict_masks(self, network: Network, ids: Sequence[str]) -> NDArray[np.uint8]:

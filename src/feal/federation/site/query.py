@@ -64,19 +64,28 @@ def make_models(
     store: Store,
     build: Callable[[Role, Tensors], Network],
     trainer: Trainer,
+    epochs: int,
     batch_size: int,
     address: Address,
 ) -> LazyModels:
     """Return the models at the end of a round: global, local, and those that a strategy may need besides.
 
-    Those in `state` are read from the store; those that are trained here draw from addresses beside `address`.
+    Those in `state` are read from the store; those that are trained here, for `epochs` epochs at most, draw from
+    addresses beside `address`.
     """
 
     def build_stored(role: Role, file: TensorFile) -> Network:
         return build(role, store.read_model(file))
 
-    def generator(purpose: str) -> torch.Generator:
-        return replace(address, purpose=purpose).generator()
+    def train(purpose: str, network: Network, *, is_trained: bool = False) -> Network:
+        return trainer.train_alone(
+            network,
+            epochs=epochs,
+            order=replace(address, purpose=purpose).generator(),
+            augment=replace(address, purpose=f"{purpose} transforms").generator(),
+            batch_size=batch_size,
+            is_trained=is_trained,
+        )
 
     before, initial = state.before(round_), state.initial
     stored: dict[Role, TensorFile | None] = {
@@ -88,20 +97,11 @@ def make_models(
     makers: dict[Role, Callable[[], Network]] = {
         "global": partial(build, "global", weights),
         "local": partial(build, "global", weights),
-        "finetuned": lambda: trainer.finetune(
-            build("finetuned", weights),
-            order=generator("finetune"),
-            augment=generator("finetune transforms"),
-        ),
+        "finetuned": lambda: train("finetune", build("finetuned", weights), is_trained=True),
         **{role: partial(build_stored, role, file) for role, file in stored.items() if file is not None},
     }
     if initial is not None:
-        makers["local_only"] = lambda: trainer.train_alone(
-            build_stored("local_only", initial),
-            order=generator("learn alone"),
-            augment=generator("learn alone transforms"),
-            batch_size=batch_size,
-        )
+        makers["local_only"] = lambda: train("learn alone", build_stored("local_only", initial))
     return LazyModels(makers)
 
 

@@ -191,7 +191,7 @@ class Site:
         """
         build_strategy(settings.strategy)
         find_model(settings.model.name)
-        find_metrics(site.task, settings.metrics)
+        find_metrics(site.task, settings.metrics, settings.metric)
         if settings.training.trainable != "all":
             check_weights_source(settings.model.name, settings.weights)
         samples = len(site.ids("train"))

@@ -22,8 +22,8 @@ from feal.settings import Component, Task, Trainable, Training, Transforms
 from feal.tensors import Tensors, all_finite, mixed_precision, to_device
 
 BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
-MAX_EPOCHS, ENOUGH_ACCURACY = 50, 0.99
-"""When the training of a model at one site alone ends: epochs, or training accuracy."""
+ENOUGH_ACCURACY = 0.99
+"""The training accuracy at which the training of a model at one site alone ends."""
 
 
 class Inputs(Protocol):
@@ -159,30 +159,34 @@ class Trainer:
             raise FealError("Training diverged to infinite weights: start a new run with a lower training.lr.")
         return TrainingResult(weights=weights, moments=_collect_moments(optimizer), loss=float(loss))
 
-    def finetune(self, network: Network, *, order: torch.Generator, augment: torch.Generator) -> Network:
-        """Train for one more epoch, as in the last communication round."""
-        if len(self.samples):
-            self.train(network, step=self._steps - 1, epochs=1, order=order, augment=augment)
-        return network
-
     def train_alone(
-        self, network: Network, *, order: torch.Generator, augment: torch.Generator, batch_size: int
+        self,
+        network: Network,
+        *,
+        epochs: int,
+        order: torch.Generator,
+        augment: torch.Generator,
+        batch_size: int,
+        is_trained: bool = False,
     ) -> Network:
-        """Train for at most 50 epochs, until 99 % of the labelled samples (or pixels) are predicted correctly."""
+        """Train until 99 % of the labelled samples (or pixels) are predicted correctly, or for `epochs` epochs.
+
+        A network from the initial weights trains at the full learning rate, its epochs count as communication
+        rounds; one that `is_trained` is fine-tuned as in the last communication round.
+        """
         moments: Tensors | None = None
-        for epoch in range(MAX_EPOCHS if len(self.samples) else 0):
-            result = self.train(
+        for epoch in range(epochs if len(self.samples) else 0):
+            if epoch and self._accuracy(network, batch_size) >= ENOUGH_ACCURACY:
+                break
+            moments = self.train(
                 network,
-                step=epoch,
+                step=self._steps - 1 if is_trained else epoch,
                 epochs=1,
                 order=order,
                 augment=augment,
                 moments=moments,
-                lr=self._training.lr,
-            )
-            moments = result.moments
-            if self._accuracy(network, batch_size) >= ENOUGH_ACCURACY:
-                break
+                lr=None if is_trained else self._training.lr,
+            ).moments
         return network
 
     def _train_epoch(

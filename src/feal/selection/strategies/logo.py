@@ -25,8 +25,9 @@ class Logo(Strategy):
     """k-means on the local model's features times its doubt; of each cluster the global model's largest entropy.
 
     Embedding (1 - max_c p_c) h of the local model, k = budget, at most 300 iterations, then the largest entropy
-    of the global model's p in each cluster. Segmentation (ours): the pixel means of max_c p_c and of the entropy,
-    h the pooled bottleneck.
+    of the global model's p in each cluster. Under `local_only` the local model is the one of LoGo's public code:
+    trained from the initial weights on this site's labels until 99 % of them are predicted, or for 50 epochs.
+    Segmentation (ours): the pixel means of max_c p_c and of the entropy, h the pooled bottleneck.
     """
 
     roles = frozenset({"global", "local", "local_only"})
@@ -36,7 +37,9 @@ class Logo(Strategy):
         """Which local model clusters the pool."""
 
         local: Literal["federated", "local_only"] = Field(
-            "federated", description="the local model: that of the last round, or one trained on this site alone"
+            "federated",
+            description="the local model: that of the last round, or one trained on this site alone as in LoGo's "
+            "code, from the initial weights until 99 % accuracy or for 50 epochs",
         )
 
     params: Params

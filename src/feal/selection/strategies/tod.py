@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+from pydantic import Field
 from torch import Generator, Tensor
 
 from feal.selection.base import (
+    ENOUGH_EPOCHS,
     STRATEGIES,
     Columns,
     Models,
@@ -29,12 +31,26 @@ class Tod(RankingStrategy, QueryingStrategy):
     """1/2 ||p_now - p_before||^2, largest first.
 
     `before` is the same model at the end of the previous active-learning round. Under `ensemble` the global
-    model, fine-tuned on the site's labels, is compared with the previous local model. The form for segmentation
-    is ours: the mean over pixels.
+    model, fine-tuned on the site's labels, is compared with the previous local model; it is trained as LoGo's
+    public code trains a site's model, until 99 % of the labels are predicted or for `epochs` epochs. The form for
+    segmentation is ours: the mean over pixels.
     """
 
     roles = frozenset(role for pair in COMPARED.values() for role in pair)
     source = "Huang et al., ICCV 2021"
+
+    class Params(QueryingStrategy.Params):
+        """Which model is queried, and how long it is fine-tuned."""
+
+        epochs: int = Field(
+            ENOUGH_EPOCHS, ge=1, description="under ensemble: most epochs of fine-tuning; fewer at 99 % accuracy"
+        )
+
+    params: Params
+
+    @property
+    def training_epochs(self) -> int:
+        return self.params.epochs
 
     def required_roles(self) -> frozenset[Role]:
         return frozenset(COMPARED[self.params.query_model])
