@@ -14,11 +14,21 @@ from feal.analysis.tables import to_csv
 from feal.config import load
 from feal.errors import FealError
 from reproduce.compare import Comparison, Pair, compare_runs
-from reproduce.paper import CITATION, Entry, Published, find_entry, read_differences, read_entries, read_published
+from reproduce.paper import (
+    CITATION,
+    Entry,
+    Published,
+    find_entry,
+    read_differences,
+    read_entries,
+    read_published,
+    read_sources,
+)
 from reproduce.tables import comparison_tables, markdown, published_tables, row_labels
 
 README = Path(__file__).parent / "README.md"
 GENERATED = "<!-- generated -->\n\n"
+SOURCES = ("choice", "the paper says", "its code", "cited code", "ours (default)", "for another")
 HEADING = ("name", "what it shows", "published numbers")
 MARKS = "Bold and italic: what the paper marks as the best and the second best."
 
@@ -63,6 +73,9 @@ def readme() -> str:
     """Return README.md: its introduction, then every table and figure with its commands."""
     listed = [(f"[{name}](#{name})", *facts) for name, *facts in _overview()]
     parts = [README.read_text().partition(GENERATED)[0] + GENERATED, markdown(HEADING, listed)]
+    sources = [tuple(source.model_dump().values()) for source in read_sources()]
+    parts += ["\n## What the paper, its code and cited code do, and what we do\n", markdown(SOURCES, sources)]
+    parts += ["\nSettings are for a preset's command line; a cell is empty where nothing is known or needed."]
     parts += ["\n## How our settings and data differ from the authors'\n"]
     parts += [f"- **{key}**: {text}" for key, text in read_differences().items()]
     for entry in read_entries().values():

@@ -54,6 +54,19 @@ class Published(BaseModel):
         return {key: value for key, value in named.items() if value} | parse(self.changes.split())
 
 
+class Source(BaseModel):
+    """A choice on which the sources differ or are silent; an empty field is one that nothing is known about."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    what: str
+    paper: str = ""
+    code: str = ""
+    cited: str = ""
+    ours: str
+    other: str = ""
+
+
 class Entry(BaseModel):
     """A table or figure; the head of `entries.yaml` explains each field."""
 
@@ -122,6 +135,11 @@ def read_differences() -> Mapping[str, str]:
     """Return how our settings and data differ from the authors', one paragraph for each key."""
     paragraphs: Mapping[str, str] = _content()["differences"]
     return paragraphs
+
+
+def read_sources() -> tuple[Source, ...]:
+    """Return the choices on which the paper, its code and the code that it cites differ or are silent."""
+    return tuple(Source(**fields) for fields in _content()["sources"])
 
 
 def find_entry(name: str) -> Entry:

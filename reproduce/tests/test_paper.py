@@ -15,7 +15,7 @@ from feal.metrics import find_metrics
 from feal.settings import Settings
 from reproduce.__main__ import README, readme
 from reproduce.paper import METRICS as REPORTED
-from reproduce.paper import Entry, find_entry, read_differences, read_entries, read_published
+from reproduce.paper import Entry, find_entry, read_differences, read_entries, read_published, read_sources
 
 ENTRIES = read_entries()
 every = pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
@@ -148,11 +148,20 @@ def test_every_difference_is_used_and_names_settings_that_change_the_preset() ->
     assert {key for entry in ENTRIES.values() for key in entry.differences} == set(read_differences())
     found = 0
     for text in read_differences().values():
-        words = re.findall(r"(?<!\S)[a-z_.]+=[a-z0-9]+(?!\S)", text)
+        words = re.findall(r"(?<!\S)[a-z0-9_.]+=[a-z0-9]+(?!\S)", text)
         for word in words:
             assert load("fed-polyp", parse([word])) != load("fed-polyp"), word
         found += len(words)
-    assert found == 9
+    assert found == 10
+
+
+def test_another_choice_is_a_setting_that_changes_the_preset() -> None:
+    for source in read_sources():
+        preset = "fed-isic" if source.other.endswith("(Fed-ISIC)") else "fed-polyp"
+        words = re.findall(r"[a-z_.0-9]+=\S+", source.other)
+        assert bool(words) == bool(source.other and "`" not in source.other), source.what
+        if words:
+            assert load(preset, parse(words)) != load(preset), source.what
 
 
 def test_misspelt_name_gets_the_nearest() -> None:

@@ -119,7 +119,7 @@ class InvertedResidual(nn.Module):
     "efficientnet-b0", summary="classification from 32 px: the paper's EfficientNet-B0, 4.0 M parameters"
 )
 class EfficientNetB0(SplitClassifier):
-    """EfficientNet-B0 as in the paper: no dropout, no drop path, symmetric padding, batch norm with eps 1e-5.
+    """EfficientNet-B0 of the paper's code: no dropout or drop path, symmetric padding, batch norm with eps 1e-5.
 
     `deep` is the 112-channel stage (1,008 numbers), `features` the pooled last maps (1,280 numbers).
     """
