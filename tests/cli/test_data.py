@@ -201,6 +201,24 @@ def test_sizes_of_a_set_lie_side_by_side(
     assert locate("mine", params={"size": 32}) == kept / "mine-32"
 
 
+def test_splits_of_a_set_lie_side_by_side(
+    command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = pictures.parent / "kept"
+    monkeypatch.setenv("FEAL_DATA", str(kept))
+    words = ("data", "prepare", "folder", "--from", pictures, "--task", "classification", "--name", "mine")
+    for rule in ("shipped", "8:2"):
+        assert command(*words, "--split", rule, "--processes", 1).code == 0
+    assert sorted(path.name for path in kept.iterdir()) == ["mine", "mine-8-2"]
+    again = command(*words, "--split", "8:2", "--processes", 1)
+    assert "mine-8-2 was already prepared from the same files" in " ".join(again.out.split())
+    assert "mine-8-2 is intact" in "".join(command("data", "check", "mine", "split=8:2").out.split("\n"))
+    refused = command(*words, "--split", "8:2", "--to", kept / "mine")
+    assert refused.code == 2
+    assert "mine holds mine with the split shipped, not 8:2" in " ".join(refused.err.split())
+    assert command(*words, "--split", "1:1").code == 2
+
+
 def test_a_set_is_checked_by_its_name(command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEAL_DATA", str(pictures.parent / "kept"))
     options = ("--from", pictures, "--task", "classification", "--size", 32, "--name", "mine")

@@ -214,6 +214,6 @@ def test_the_source_is_a_setting_with_an_absolute_path(
     monkeypatch.chdir(tmp_path)
     overrides = {"dataset": "fed-isic", "dataset.source": "download", "dataset.size": 16, "data": "data"}
     settings = load("demo", overrides)
-    assert settings.dataset.params == {"size": 16, "source": str(download)}
+    assert settings.dataset.params == {"size": 16, "split": None, "source": str(download)}
     monkeypatch.chdir("/")
     assert open_prepared(locate(settings.dataset, data=tmp_path / "data")).sites

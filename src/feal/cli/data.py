@@ -46,6 +46,13 @@ def prepare(
     size: Annotated[
         int | None, typer.Option(min=8, max=4096, help="Height and width; by default as in the paper, or 224.")
     ] = None,
+    split: Annotated[
+        Literal["shipped", "8:2"] | None,
+        typer.Option(
+            help="Keep the split of the download (8:2 where it has none), or split every site 8:2; by default as "
+            "in the paper, or shipped."
+        ),
+    ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out the files that cannot be used; they are listed.")
     ] = False,
@@ -87,11 +94,18 @@ def prepare(
         )
     else:
         dataset = _find_source(name)
-    to = to or data_roots()[0] / name_set_folder(dataset.name, size=size, usual=dataset.size)
+    to = to or data_roots()[0] / name_set_folder(dataset, size=size, split=split)
     interrupted = "Interrupted; the images decoded so far are kept: repeat the command to continue."
     with _print_findings(), ProgressBar(Console(), interrupted=interrupted) as bar:
         result = prepare_dataset(
-            dataset, source, to, size=size, processes=processes, skip_bad=skip_bad, progress=bar.update
+            dataset,
+            source,
+            to,
+            size=size,
+            split=split,
+            processes=processes,
+            skip_bad=skip_bad,
+            progress=bar.update,
         )
     data = open_prepared(to)
     shape = f"{data.width} x {data.height} pixels, {data.channels} channels"

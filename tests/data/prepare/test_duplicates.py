@@ -236,7 +236,7 @@ def test_whole_groups_a_fifth_and_any_order(
     assert all(known or side == "train" for known, side in zip(labelled, sides, strict=True))
     fit = [unit for unit in set(units.tolist()) if all(labelled[n] for n in np.flatnonzero(units == unit))]
     largest = max((int((units == unit).sum()) for unit in fit), default=0)
-    target = round(0.2 * int(np.isin(units, fit).sum()))
+    target = int(0.2 * int(np.isin(units, fit).sum()))
     assert abs(sides.count("test") - target) <= largest
     assert "train" in sides
 

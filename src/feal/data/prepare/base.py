@@ -21,6 +21,8 @@ from feal.registry import Registry
 from feal.settings import Task
 
 Split = Literal["train", "test"]
+SplitRule = Literal["shipped", "8:2"]
+"""Keep the split that a download assigns (8:2 where it has none), or split every site 8:2."""
 _Text = Annotated[str, Field(min_length=1)]
 
 
@@ -95,6 +97,8 @@ class DatasetSource(ABC):
     """Height and width in pixels, as in the paper."""
     version: ClassVar[int] = 1
     """Raise it when the same files give other pixels, labels or splits."""
+    split: ClassVar[SplitRule] = "shipped"
+    """The rule that `feal data prepare` takes by default, the paper's for its data sets."""
     channels: ClassVar[int] = 3
     dtype: ClassVar[str] = "uint8"
     fitting: ClassVar[Fitting | None] = None
@@ -316,6 +320,7 @@ class _Attributes(BaseModel):
     task: Task = Field(description="classification or segmentation")
     classes: tuple[_Text, ...] | list[_Text] = Field(min_length=2, description="the names of two classes or more")
     size: int = Field(gt=0, description="a whole number of pixels")
+    split: SplitRule = Field(description="shipped or 8:2")
 
 
 _FIELDS: Mapping[str, tuple[type, ...]] = {

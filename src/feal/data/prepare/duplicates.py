@@ -35,7 +35,7 @@ TOLERANCE = 0.2
 At 0.2 groups of endoscopic frames stay within their sequence; from 0.25 on sequences of different patients merge.
 """
 TEST_SHARE = 0.2
-"""The share of a site's labelled samples in the test split."""
+"""The share of a site's labelled samples in the test split, rounded down as in the paper's counts."""
 NAMED = 20
 """How many images of a leak are listed."""
 
@@ -256,7 +256,7 @@ def split_train_test(
         members[unit].append(number)
     whole = sorted(members.values(), key=lambda unit: min(ids[number] for number in unit))
     fit = [unit for unit in whole if all(labelled[number] for number in unit)]
-    target = round(TEST_SHARE * sum(map(len, fit)))
+    target = int(TEST_SHARE * sum(map(len, fit)))
     order = torch.randperm(len(fit), generator=Address(seed=0, purpose="split", site=site).generator()).tolist()
     test: set[int] = set()
     for number in order:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +23,7 @@ from feal.data.arrays import ArrayWriter
 from feal.data.manifest import MANIFEST_FILE, read_manifest
 from feal.data.prepare import base
 from feal.data.prepare import duplicates as compare
-from feal.data.prepare.base import DatasetSource, Finding, SourceRecord, UnusableFileError
+from feal.data.prepare.base import DatasetSource, Finding, SourceRecord, SplitRule, UnusableFileError
 from feal.data.prepare.duplicates import StoredSample
 from feal.data.prepared import NO_LABEL
 from feal.data.verify import verify
@@ -36,7 +36,7 @@ from feal.processes import WorkerDiedError, count_cores, run_tasks
 Progress = Callable[[str, int, int], None]
 """A callback that receives the current step, how much of it is done, and how much there is."""
 
-_SET_FORMAT = 2
+_SET_FORMAT = 3
 """Raise it when the same decoded images give another split or another set."""
 _CHUNK_FORMAT = 2
 """Raise it when the same files give other chunks."""
@@ -59,7 +59,7 @@ class PreparationResult:
     fresh: bool
     """Whether it was prepared now rather than found."""
     source: dict[str, Any]
-    """The manifest's `source`: left_out, absent, remarks, repeats, leaks, leaks_found, split."""
+    """The manifest's `source`: left_out, absent, remarks, repeats, leaks, leaks_found, split_rule, split."""
 
 
 def prepare_dataset(
@@ -68,25 +68,27 @@ def prepare_dataset(
     to: Path,
     *,
     size: int | None = None,
+    split: SplitRule | None = None,
     processes: int | None = None,
     skip_bad: bool = False,
     progress: Progress = lambda *_: None,
 ) -> PreparationResult:
     """Check a download and write it as a prepared data set; the bytes do not depend on the number of processes.
 
-    Decoded samples stay beside `to` until the set is complete, so that another attempt continues from there.
+    The samples are split by the rule `split`, or by the data set's own if it is None. Decoded samples stay beside
+    `to` until the set is complete, so that another attempt continues from there.
 
     Raises:
         FindingsError: some files cannot be used; lists all of them, and `skip_bad` continues without them.
-        FealError: the folder does not hold this data set, `to` holds something else or cannot be written, or a
-            process died.
+        FealError: the folder does not hold this data set, `to` holds something else (another split counts) or
+            cannot be written, or a process died.
     """
     folder, to = folder.resolve(), to.resolve()
     if not folder.is_dir():
         raise FealError(f"There is no folder {folder}: name the one that holds the download.")
     if to.is_relative_to(folder):
         raise FealError(f"{to} is inside the download {folder}: choose a folder outside of it by --to.")
-    job = _Job(dataset, folder, to, size or dataset.size, progress)
+    job = _Job(dataset, folder, to, size or dataset.size, split or dataset.split, progress)
     known = job.find_prepared_source(skip_bad=skip_bad)
     if known is not None:
         return PreparationResult(root=to, fresh=False, source=known)
@@ -97,11 +99,16 @@ def prepare_dataset(
 class _Job:
     """The preparation of one download, which is scanned at once."""
 
-    def __init__(self, dataset: DatasetSource, folder: Path, to: Path, size: int, progress: Progress) -> None:
+    def __init__(
+        self, dataset: DatasetSource, folder: Path, to: Path, size: int, rule: SplitRule, progress: Progress
+    ) -> None:
         self.dataset, self.folder, self.to, self.size, self.progress = dataset, folder, to, size, progress
+        self.rule = rule
         self.scan = base.scan_source(dataset, folder)
         # Sorted by site and id, so that the order of a folder or a table does not matter.
         ordered = sorted(self.scan.records, key=lambda record: (record.site, record.id, str(record.image)))
+        if rule == "8:2":
+            ordered = [replace(record, split=None) for record in ordered]
         self.records, findings = base.check_records(ordered, folder, known=self.scan.findings)
         self.findings = sorted({*self.scan.findings, *findings})
         # Computed before decoding: a file that changes meanwhile is not the one that was prepared.
@@ -132,6 +139,12 @@ class _Job:
         if not (self.to / MANIFEST_FILE).is_file():
             return None
         content = dict(read_manifest(self.to)[0].source)
+        other = content.get("split_rule", self.rule)
+        if content.get("download") == self.dataset.name and other != self.rule:
+            raise OtherSetError(
+                f"{self.to} holds {self.dataset.name} with the split {other}, not {self.rule}: choose another "
+                f"folder by --to, or add --split {other} to use this one."
+            )
         if content.get("inputs") != self.inputs:
             raise other_set_error(self.to)
         verify(self.to)
@@ -163,6 +176,7 @@ class _Job:
             "absent": sorted(self.scan.absent),
             "remarks": [*self.scan.remarks, *remarks],
             "left_out": list(map(asdict, left_out)),
+            "split_rule": self.rule,
             "split": origins,
             "repeats": compare.count_repeats(samples, same=same),
             "leaks": leaks[:_LISTED_LEAKS],

@@ -15,11 +15,12 @@ from feal.data.resize import Fitting
     "fed-fundus", summary="segmentation: optic disc and cup in retinal photographs of four sources"
 )
 class FedFundus(PairedFolders):
-    """Regions of interest around the disc, stretched to a square; the shipped split is kept."""
+    """Regions of interest around the disc, stretched to a square."""
 
     name = "fed-fundus"
     classes = ("background", "rim", "cup")
     size = 384
+    split = "8:2"
     fitting: ClassVar[Fitting] = Fitting()
     regions: ClassVar[Mapping[str, tuple[int, ...]]] = {"disc": (1, 2), "cup": (2,)}
     site_folders: ClassVar = {

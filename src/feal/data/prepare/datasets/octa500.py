@@ -30,6 +30,7 @@ class Octa500(PairedFolders):
     name = "octa-500"
     classes = ("background", "avascular zone")
     size = 400
+    split = "8:2"
     fitting: ClassVar[Fitting] = Fitting(shape="canvas", canvas=400)
     channels = 1
     site_folders: ClassVar = {"octa-3m": ("OCTA_3M", "OCTA_3mm"), "octa-6m": ("OCTA_6M", "OCTA_6mm")}

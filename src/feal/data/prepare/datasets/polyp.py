@@ -28,6 +28,7 @@ class FedPolyp(PairedFolders):
     name = "fed-polyp"
     classes = ("background", "polyp")
     size = 384
+    split = "8:2"
     fitting: ClassVar[Fitting] = Fitting(shape="letterbox")
     site_folders: ClassVar = {
         "kvasir": ("Kvasir", "Kvasir-SEG"),

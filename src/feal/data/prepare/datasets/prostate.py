@@ -35,6 +35,7 @@ class FedProstate(PairedFolders):
     name = "fed-prostate"
     classes = ("background", "prostate")
     size = 384
+    split = "8:2"
     channels = 1
     dtype = "uint16"
     fitting: ClassVar[Fitting] = Fitting(clip=0.99)
