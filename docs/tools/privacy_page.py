@@ -133,7 +133,7 @@ SIZES = {
     "configuration": "a few kB of text",
     "class_counts": "C numbers",
     "classes": "C texts",
-    "fitting": "at most 2 words and 2 numbers",
+    "fitting": "at most 2 words and 3 numbers",
     "seconds": "1 number per phase",
     "statistics": "see the table below",
     "confusion": "C x C numbers",

@@ -10,6 +10,7 @@ from feal.config import load
 from feal.settings import Transforms
 
 ISIC = {"rotation": 10.0, "brightness": 0.15, "contrast": 0.1, "flips": True, "probability": 0.5}
+ISIC |= {"crop": 224, "crop_rule": "centre"}
 TABLE: dict[str, tuple[Any, ...]] = {
     # model, weights, budget, lambda, n, tau, weight decay, transforms
     "fed-isic": ("efficientnet-b0", "imagenet", 500, 1e-2, 5, 0.85, 5e-4, {"normalise": "imagenet", **ISIC}),

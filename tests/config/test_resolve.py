@@ -229,6 +229,16 @@ def test_mistakes_in_a_file(tmp_path: Path, content: str, sentence: str) -> None
                 "training.trainable": "head",
                 "transforms.flips": True,
             },
+            "trains on training.views of each image, not on transforms: "
+            "leave all of them but transforms.normalise and a crop of the centre out",
+        ),
+        (
+            {
+                "model": "efficientnet-lite0",
+                "weights": "imagenet",
+                "training.trainable": "head",
+                "transforms.crop": 16,
+            },
             "trains on training.views of each image, not on transforms",
         ),
         ({"training.views": 2}, "training.views are for training.trainable=tail or head"),

@@ -187,7 +187,8 @@ def test_a_set_is_prepared_from_its_source_on_first_use(tmp_path: Path, download
     root = locate("fed-isic", params=params, data=data)
     assert root == data / "fed-isic-16"
     prepared = open_prepared(root)
-    assert (prepared.name, prepared.height, prepared.width) == ("fed-isic", 16, 16)
+    assert (prepared.name, prepared.height, prepared.width) == ("fed-isic", 20, 20)
+    assert prepared.manifest.square == (16, 16)
     assert sum(len(prepared.site(name)) for name in prepared.sites) == 8
     stamp = (root / "manifest.json").stat().st_mtime_ns
     shutil.rmtree(download)

@@ -60,6 +60,32 @@ def test_a_mask_comes_back_in_its_own_size_and_place(fitting: Fitting, size: tup
     assert seen.mean() == pytest.approx(expected, abs=2 / min(height, width) if expected < 1 else 0)
 
 
+@pytest.mark.parametrize("side", [8, 33, 64, 128, 223, 224, 225, 400])
+def test_a_margin_is_added_and_removed(side: int) -> None:
+    fitting = Fitting(shape="centre", margin=0.08)
+    whole = fitting.add_margin(side)
+    assert whole - side == 2 * -(-8 * side // 100)
+    assert fitting.remove_margin(whole) == side
+    if side % 2 == 0:
+        assert whole == 2 * -(-116 * side // 200)  # 1.16 of the side, rounded up to an even number
+
+
+def test_a_margin_shows_the_original_and_its_reflection() -> None:
+    columns = np.tile(np.arange(40, dtype=np.uint8), (20, 1))
+    columns[1, :] += 100
+    fitting = Fitting(shape="centre", margin=0.1)
+    image = fitting.fit_image(columns, 24, 24)
+    assert np.array_equal(image[2:22, 2:22], Fitting(shape="centre").fit_image(columns, 20, 20))
+    assert image[5].tolist() == list(range(8, 32))
+    assert np.array_equal(image[1], image[3])
+    assert image[1, 0] == 108
+    assert np.array_equal(image[0], image[4])
+    assert fitting.window(20, 40, (24, 24)) == (slice(2, 22), slice(0, 24))
+    back = fitting.restore(image, 20, 40, nearest=False, unseen=0)
+    assert np.array_equal(back[:, 8:32], columns[:, 8:32])
+    assert not back[:, :8].any()
+
+
 def test_what_was_cropped_is_marked_as_unseen() -> None:
     back = Fitting(shape="centre").restore(np.full((4, 4), 0.25, np.float32), 4, 12, nearest=False, unseen=1)
     assert back[0].tolist() == [1] * 4 + [0.25] * 4 + [1] * 4
@@ -72,7 +98,16 @@ def test_without_a_rim_to_take_off_values_come_back_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [{"shape": "round"}, {"shape": "canvas"}, {"canvas": 4}, {"clip": 0}, {"clip": 1.0}, {"crop": 3}]
+    "content",
+    [
+        {"shape": "round"},
+        {"shape": "canvas"},
+        {"canvas": 4},
+        {"clip": 0},
+        {"clip": 1.0},
+        {"crop": 3},
+        {"margin": 0.1},
+    ],
 )
 def test_an_impossible_fitting_is_refused(content: dict[str, object]) -> None:
     with pytest.raises(ValidationError):

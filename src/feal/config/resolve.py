@@ -219,8 +219,14 @@ def _check_trainable(name: str, weights: str, training: Training, transforms: Tr
             f"training.trainable={trainable} freezes weights that were never trained: "
             "set weights=imagenet or give a file of weights."
         )
-    if transforms.model_copy(update={"normalise": "none"}) != Transforms():
+    usual: dict[str, object] = {"normalise": "none"}
+    allowed = "transforms.normalise"
+    if network.task == "classification":
+        allowed += " and a crop of the centre"
+        if transforms.crop_rule == "centre":
+            usual |= Transforms().model_dump(include={"crop", "crop_rule"})
+    if transforms.model_copy(update=usual) != Transforms():
         raise FealError(
             f"training.trainable={trainable} trains on training.views of each image, not on transforms: "
-            "leave all of them but transforms.normalise out, or set training.trainable=all."
+            f"leave all of them but {allowed} out, or set training.trainable=all."
         )

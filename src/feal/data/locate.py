@@ -196,9 +196,9 @@ def _locate_prepared(dataset: str, data: str | Path | None, params: PreparedData
 def _check_variant(folder: Path, size: int | None, split: SplitRule | None) -> Path:
     """Return a folder that a user named, or raise a `FealError` if it has another size or split."""
     if size not in (None, _read_side(folder)):
-        manifest, _ = read_manifest(folder)
+        height, width = read_manifest(folder)[0].square
         raise FealError(
-            f"{folder} holds images of {manifest.width} x {manifest.height} pixels, not of dataset.size={size}: "
+            f"{folder} holds images of {width} x {height} pixels, not of dataset.size={size}: "
             f"leave dataset.size out, or name a folder that was prepared with --size {size}."
         )
     if split not in (None, _read_split(folder)):
@@ -257,9 +257,9 @@ def _holds(folder: Path, dataset: str) -> bool:
 
 
 def _read_side(folder: Path) -> int:
-    """Return the height and width of a prepared set's images; 0 if they differ."""
-    manifest, _ = read_manifest(folder)
-    return manifest.height if manifest.height == manifest.width else 0
+    """Return the height and width that a set was prepared with, without margins; 0 if they differ."""
+    height, width = read_manifest(folder)[0].square
+    return height if height == width else 0
 
 
 def _read_split(folder: Path) -> str:

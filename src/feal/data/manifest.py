@@ -106,11 +106,18 @@ class Manifest(BaseModel):
             f"'fitting' clips images to uint16, but pixels are {self.dtype}": (
                 self.fitting is None or self.fitting.clip is None or self.dtype == "uint16"
             ),
+            "'fitting' leaves no pixel inside its margins": min(self.square) > 0,
         }
         broken = next((rule for rule, holds in rules.items() if not holds), None)
         if broken:
             raise ValueError(broken)
         return self
+
+    @property
+    def square(self) -> tuple[int, int]:
+        """Return height and width of what the network is meant to see: the images without their margins."""
+        fitting = self.fitting or Fitting()
+        return fitting.remove_margin(self.height), fitting.remove_margin(self.width)
 
     @property
     def metric_regions(self) -> dict[str, tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -39,11 +40,16 @@ class Fitting(BaseModel):
     """The quantile of pixel values that becomes white in 16 bits; see `clip_quantile`."""
     colour: Literal["constant"] | None = None
     """Colour constancy, after the short side is resized; see `apply_colour_constancy`."""
+    margin: Annotated[float, Field(gt=0, le=1)] | None = None
+    """For the shape `centre`: how much of the square's side is kept beyond each of its edges, so that a rotation
+    finds pixels there; where the original ends, it is reflected (`dcb|abcd|cba`)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.shape == "canvas") != (self.canvas is not None):
             raise ValueError("`canvas` is required for the shape canvas and not allowed for any other")
+        if self.margin is not None and self.shape != "centre":
+            raise ValueError("`margin` is for the shape centre")
         return self
 
     @model_serializer(mode="wrap")
@@ -54,11 +60,31 @@ class Fitting(BaseModel):
         options = self.model_dump(exclude={"shape"})
         return ", ".join([self.shape, *(f"{name} {value}" for name, value in options.items())])
 
+    def add_margin(self, side: int) -> int:
+        """Return the side of an image whose square, without the margins, has this side.
+
+        >>> Fitting(shape="centre", margin=0.08).add_margin(224), Fitting().add_margin(224)
+        (260, 224)
+        """
+        return side + 2 * math.ceil((self.margin or 0) * side)
+
+    def remove_margin(self, side: int) -> int:
+        """Return the side of the square inside the margins of an image: the largest one that fits.
+
+        >>> Fitting(shape="centre", margin=0.08).remove_margin(260)
+        224
+        """
+        inner = side if self.margin is None else int(side / (1 + 2 * self.margin)) + 1
+        while self.add_margin(inner) > side:
+            inner -= 1
+        return inner
+
     def fit_image(self, original: NDArray[Any], height: int, width: int) -> NDArray[Any]:
         """Fit an original [H, W] or [H, W, C] to a size, keeping its type (uint16 if it is clipped)."""
         values = original if self.clip is None else clip_quantile(original, self.clip)
         if self.colour == "constant" and values.ndim == 3:
-            values = apply_colour_constancy(_resize_short_side(values, min(height, width)))
+            side = self.remove_margin(min(height, width))
+            values = apply_colour_constancy(_resize_short_side(values, side))
         return self._fit(values, height, width, nearest=False)
 
     def fit_mask(self, classes: NDArray[Any], height: int, width: int) -> NDArray[Any]:
@@ -83,24 +109,29 @@ class Fitting(BaseModel):
         small = resize(array, *place.size, nearest=nearest)
         if small.shape[:2] == (height, width):
             return small
+        if self.margin is not None:
+            gaps = [(on.start, side - on.stop) for on, side in zip(place.on, (height, width), strict=True)]
+            return np.pad(small[place.shown], [*gaps, *[(0, 0)] * (array.ndim - 2)], mode="reflect")
         image = np.zeros((height, width, *array.shape[2:]), dtype=array.dtype)
         image[place.on] = small[place.shown]
         return image
 
     def _place(self, original: tuple[int, ...], onto: tuple[int, ...]) -> _Place:
         (high, wide), (height, width) = original, onto
+        square = self.remove_margin(height), self.remove_margin(width)
         if self.shape == "resize":
             high, wide = height, width
         else:
-            fits = [height / high, width / wide]
+            fits = [square[0] / high, square[1] / wide]
             scale = max(fits) if self.shape == "centre" else min(fits)
             if self.canvas is not None:
                 scale = min(scale, min(height, width) / self.canvas)
             high, wide = (max(1, round(side * scale)) for side in (high, wide))
             if self.shape == "centre":
-                high, wide = max(high, height), max(wide, width)
+                high, wide = max(high, square[0]), max(wide, square[1])
         # Centred; an odd pixel is left or cropped at the end.
-        top, left = int((height - high) / 2), int((width - wide) / 2)
+        top, left = int((square[0] - high) / 2), int((square[1] - wide) / 2)
+        top, left = top + (height - square[0]) // 2, left + (width - square[1]) // 2
         rows, columns = slice(max(0, top), min(height, top + high)), slice(max(0, left), min(width, left + wide))
         shown = (slice(rows.start - top, rows.stop - top), slice(columns.start - left, columns.stop - left))
         return _Place(size=(high, wide), on=(rows, columns), shown=shown)

@@ -132,4 +132,7 @@ def _describe_fitting(fitting: Fitting | None) -> str:
         parts.insert(0, f"clipped at {100 * fitting.clip:g} % of its pixels and stretched over 16 bits")
     if fitting.colour is not None:
         parts.append("colours as under white light (shades of grey)")
+    if fitting.margin is not None:
+        share = f"{100 * fitting.margin:g} %"
+        parts.append(f"with a margin of {share} of its side beyond each edge, reflected where the file ends")
     return "; ".join(parts)

@@ -83,6 +83,15 @@ def test_they_are_what_the_trunk_makes_of_every_view_in_order(part: str, tmp_pat
     assert np.array_equal(found, expected.flatten(0, 1).numpy())
 
 
+def test_a_crop_of_the_centre_is_what_the_trunk_sees(bench: Bench) -> None:
+    whole, centre = bench.open(), Transforms(crop=16, crop_rule="centre")
+    cropped = bench.open(transforms=centre)
+    assert len(bench.files) == 2
+    images = Images(bench.site, Transforms(), device=CPU).read(np.arange(30))[..., 8:24, 8:24]
+    assert torch.equal(Images(bench.site, centre, device=CPU).read(np.arange(30)), images)
+    assert not np.array_equal(cropped, whole)
+
+
 def test_evaluation_sees_the_first_view_and_training_one_of_them(bench: Bench) -> None:
     outputs, inputs = torch.from_numpy(bench.open()), bench.inputs()
     rows = np.array([7, 2, 7, 11])

@@ -94,7 +94,7 @@ class DatasetSource(ABC):
     task: ClassVar[Task]
     classes: ClassVar[tuple[str, ...]]
     size: ClassVar[int]
-    """Height and width in pixels, as in the paper."""
+    """Height and width in pixels, as in the paper, without the margins of the fitting."""
     version: ClassVar[int] = 1
     """Raise it when the same files give other pixels, labels or splits."""
     split: ClassVar[SplitRule] = "shipped"
@@ -118,9 +118,16 @@ class DatasetSource(ABC):
     def read(self, record: SourceRecord, *, size: int) -> Sequence[DecodedSample]:
         """Decode one record and preprocess it to `size` x `size` pixels, as the paper does.
 
+        Margins of the fitting are added to the size.
+
         Raises:
             UnusableFileError: the file is missing, unreadable, of a wrong size or mode, or has invalid values.
         """
+
+
+def find_stored_side(dataset: DatasetSource, size: int) -> int:
+    """Return the height and width of a source's images for a size: with the margins of its fitting."""
+    return size if dataset.fitting is None else dataset.fitting.add_margin(size)
 
 
 DATASET_SOURCES: Registry[type[DatasetSource]] = Registry("data set")
@@ -284,7 +291,8 @@ def read_record(dataset: DatasetSource, record: SourceRecord, *, size: int) -> S
 def _find_sample_problem(dataset: DatasetSource, sample: DecodedSample, size: int) -> str | None:
     if not isinstance(sample.id, str) or not _is_valid_id(sample.id):
         return f"gives the id {sample.id!r}, which is not 1 to 400 printable characters"
-    shape, classes = (dataset.channels, size, size), len(dataset.classes)
+    side = find_stored_side(dataset, size)
+    shape, classes = (dataset.channels, side, side), len(dataset.classes)
     if sample.image.shape != shape or sample.image.dtype != np.dtype(dataset.dtype):
         return f"was read as {sample.image.dtype} {sample.image.shape}, not {dataset.dtype} {shape}"
     if sample.image.dtype.kind == "f" and not np.isfinite(sample.image).all():
@@ -292,7 +300,7 @@ def _find_sample_problem(dataset: DatasetSource, sample: DecodedSample, size: in
     if sample.label is None:
         return None
     label = np.asarray(sample.label)
-    if label.shape != (() if dataset.task == "classification" else (size, size)):
+    if label.shape != (() if dataset.task == "classification" else (side, side)):
         return f"has a label or mask of shape {label.shape}"
     if label.dtype.kind not in "iub":
         return f"has a label or mask of {label.dtype}, not of whole numbers"

@@ -219,11 +219,15 @@ def check_same_size(image: NDArray[Any], mask: NDArray[Any], *, file: Path | Non
 def fit_sample(
     id: str, image: NDArray[Any], label: int | NDArray[np.uint8] | None, *, fitting: Fitting, size: int
 ) -> DecodedSample:
-    """Fit an image [H, W] or [H, W, C], and its mask [H, W] if the label is one, to `size` x `size` pixels."""
-    fitted = fitting.fit_image(image, size, size)
+    """Fit an image [H, W] or [H, W, C], and its mask [H, W] if the label is one, to `size` x `size` pixels.
+
+    Margins of the fitting are added to the size.
+    """
+    side = fitting.add_margin(size)
+    fitted = fitting.fit_image(image, side, side)
     planes = fitted[None] if fitted.ndim == 2 else fitted.transpose(2, 0, 1)
     if isinstance(label, np.ndarray):
-        label = fitting.fit_mask(label, size, size)
+        label = fitting.fit_mask(label, side, side)
     return DecodedSample(id=id, image=np.ascontiguousarray(planes), label=label)
 
 

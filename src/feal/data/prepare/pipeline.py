@@ -103,7 +103,7 @@ class _Job:
         self, dataset: DatasetSource, folder: Path, to: Path, size: int, rule: SplitRule, progress: Progress
     ) -> None:
         self.dataset, self.folder, self.to, self.size, self.progress = dataset, folder, to, size, progress
-        self.rule = rule
+        self.rule, self.side = rule, base.find_stored_side(dataset, size)
         self.scan = base.scan_source(dataset, folder)
         # Sorted by site and id, so that the order of a folder or a table does not matter.
         ordered = sorted(self.scan.records, key=lambda record: (record.site, record.id, str(record.image)))
@@ -121,8 +121,8 @@ class _Job:
             "task": dataset.task,
             "classes": tuple(dataset.classes),
             "channels": dataset.channels,
-            "height": size,
-            "width": size,
+            "height": self.side,
+            "width": self.side,
             "dtype": dataset.dtype,
             "regions": dict(dataset.regions),
             "fitting": dataset.fitting,
@@ -189,7 +189,7 @@ class _Job:
 
     def _plan_chunks(self, work: Path) -> list[_Chunk]:
         """Divide the records into chunks of a few megabytes, named by everything that affects their result."""
-        row = self.dataset.channels * self.size**2 * np.dtype(self.dataset.dtype).itemsize
+        row = self.dataset.channels * self.side**2 * np.dtype(self.dataset.dtype).itemsize
         step = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // row))
         source = _identify_source(self.dataset)
         chunks = []
@@ -319,14 +319,14 @@ def _decode_chunk(dataset: DatasetSource, chunk: _Chunk, *, size: int, folder: P
     """Decode a chunk to disk, one record at a time; an unusable record becomes a finding."""
     entries: list[dict[str, Any]] = []
     findings: list[Finding] = []
-    is_class = dataset.task == "classification"
+    is_class, side = dataset.task == "classification", base.find_stored_side(dataset, size)
     with _writing(chunk), ExitStack() as files:
 
         def create(name: str, row: tuple[int, ...], dtype: str) -> ArrayWriter:
             return files.enter_context(ArrayWriter(chunk.path(name), row=row, dtype=dtype))
 
-        images = create("images", (dataset.channels, size, size), dataset.dtype)
-        labels = create("labels", () if is_class else (size, size), "int16" if is_class else "uint8")
+        images = create("images", (dataset.channels, side, side), dataset.dtype)
+        labels = create("labels", () if is_class else (side, side), "int16" if is_class else "uint8")
         thumbnails = create("thumbnails", (compare.THUMBNAIL, compare.THUMBNAIL), "uint8")
         for number, record in enumerate(chunk.records):
             try:

@@ -51,6 +51,8 @@ class TrunkSpec:
     """The part of the network that is trained; the trunk is the rest."""
     views: int
     normalise: str
+    crop: int
+    """Height and width of the centre that the trunk sees; 0: the whole image."""
     threads: int
     device: torch.device
 
@@ -64,6 +66,7 @@ class TrunkSpec:
             part=settings.training.trainable,
             views=settings.training.views,
             normalise=settings.transforms.normalise,
+            crop=settings.transforms.crop,
             threads=settings.threads,
             device=device,
         )
@@ -161,6 +164,7 @@ def _name(data: PreparedSet, site: PreparedSite, spec: TrunkSpec) -> str:
     decisive = [_FORMAT, data.digest, site.name, spec.model.model_dump(), spec.weights_digest, spec.views]
     decisive += [spec.normalise, spec.device.type, spec.threads, torch.__version__]
     decisive += [version("monai"), cpu.get_cpu_capability()]
+    decisive += [spec.crop] if spec.crop else []
     digest = hashlib.blake2b(json.dumps(decisive).encode(), digest_size=8).hexdigest()
     return f"{site.name}-{short_name(spec.model.name)}-{spec.part}-{digest}"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from feal.data.manifest import check_name
-from feal.data.prepare.base import DatasetSource, SourceRecord, UnusableFileError
+from feal.data.prepare.base import DatasetSource, SourceRecord, UnusableFileError, find_stored_side
 from feal.data.prepare.datasets import DATASET_SOURCES
 from feal.data.prepare.datasets.isic import PREPROCESSED
 from feal.data.prepared import scale_pixels
@@ -52,16 +52,16 @@ def test_a_piece_is_of_the_declared_kind_at_any_size(fake: tuple[DatasetSource, 
     dataset, _ = fake
     record = _drafts(fake)[0]
     for size in (dataset.size, 48):
-        samples = dataset.read(record, size=size)
+        samples, side = dataset.read(record, size=size), find_stored_side(dataset, size)
         assert samples
         for sample in samples:
-            assert sample.image.shape == (dataset.channels, size, size)
+            assert sample.image.shape == (dataset.channels, side, side)
             assert sample.image.dtype == dataset.dtype
             assert sample.image.flags.c_contiguous
             if dataset.task == "classification":
                 assert sample.label == record.label
             else:
-                assert sample.label.shape == (size, size)
+                assert sample.label.shape == (side, side)
                 assert sample.label.dtype == np.uint8
                 assert sample.label.max() < len(dataset.classes)
 
@@ -75,7 +75,8 @@ def test_a_picture_is_predicted_as_it_was_prepared(fake: tuple[DatasetSource, Pa
             continue  # what FLamby did to colours is in the files; a new picture does not have it
         for size in (dataset.size, 48):
             (sample,) = dataset.read(record, size=size)
-            about = {"channels": dataset.channels, "height": size, "width": size, "dtype": dataset.dtype}
+            side = find_stored_side(dataset, size)
+            about = {"channels": dataset.channels, "height": side, "width": side, "dtype": dataset.dtype}
             read = read_image(record.image, InputFormat(**about, scale=1, fitting=dataset.fitting))
             assert np.array_equal(read.pixels, scale_pixels(sample.image))
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from feal.data.augment import crop_centre, rotate
 from feal.data.prepare.base import Finding, SourceRecord, check_records
 from feal.data.prepare.datasets.isic import PREPROCESSED, RAW, FedIsic
 from feal.data.resize import apply_colour_constancy
@@ -200,14 +202,56 @@ def _read(path: Path, *, size: int) -> np.ndarray:
 def test_a_preprocessed_image_is_only_cropped(tmp_path: Path) -> None:
     image = fakes.photograph(1, 224, 300)
     path = fakes.save(tmp_path / PREPROCESSED / "x.png", image)
-    assert np.array_equal(_read(path, size=224), image[:, 38:262].transpose(2, 0, 1))
+    canvas = np.pad(image[:, 20:280], [(18, 18), (0, 0), (0, 0)], mode="reflect")
+    assert np.array_equal(_read(path, size=224), canvas.transpose(2, 0, 1))
+    assert np.array_equal(canvas[18:242, 18:242], image[:, 38:262])
 
 
 def test_a_raw_image_is_resized_made_constant_and_cropped(tmp_path: Path) -> None:
     image = fakes.photograph(2, 60, 80)
     path = fakes.save(tmp_path / RAW / "x.png", image)
     small = np.asarray(Image.fromarray(image).resize((40, 30), Image.Resampling.BILINEAR))
-    assert np.array_equal(_read(path, size=30), apply_colour_constancy(small)[:, 5:35].transpose(2, 0, 1))
+    white = apply_colour_constancy(small)
+    canvas = np.pad(white[:, 2:38], [(3, 3), (0, 0), (0, 0)], mode="reflect")
+    assert np.array_equal(_read(path, size=30), canvas.transpose(2, 0, 1))
+    assert np.array_equal(canvas[3:33, 3:33], white[:, 5:35])
+
+
+@pytest.mark.parametrize("width", [224, 231, 239, 260, 298, 299, 400])
+@pytest.mark.parametrize("is_tall", [False, True], ids=["wide", "tall"])
+def test_a_rotation_of_the_canvas_is_one_of_the_whole_image(tmp_path: Path, width: int, is_tall: bool) -> None:
+    """The authors rotate the whole image with a reflected border, and crop the centre afterwards."""
+    image = fakes.photograph(5, 224, width)
+    image = image.transpose(1, 0, 2) if is_tall else image
+    path = fakes.save(tmp_path / PREPROCESSED / "x.png", image)
+    canvas, whole = (
+        torch.from_numpy(planes.astype(np.float32))[None]
+        for planes in (_read(path, size=224), image.transpose(2, 0, 1))
+    )
+    classes = torch.zeros(1)
+    for angle in (-10.0, -6.5, -1.0, 0.0, 3.0, 9.0, 10.0):
+        degrees = torch.tensor([angle])
+        cut, expected = (crop_centre(rotate(images, classes, degrees)[0], 224) for images in (canvas, whole))
+        assert (cut - expected).abs().max() <= 1
+        if width % 2 == 0:  # the centre of an odd width is half a pixel beside that of the crop
+            assert (cut - expected).abs().max() <= 0.01
+
+
+def test_noise_is_rotated_alike_up_to_ten_degrees(tmp_path: Path) -> None:
+    """At the corners of the square, where the margin is just wide enough, at every size."""
+    for size in (8, 64, 128, 224):
+        noise = np.random.default_rng(size).integers(0, 256, (size, size + 20, 3), dtype=np.uint8)
+        path = fakes.save(tmp_path / PREPROCESSED / f"{size}.png", noise)
+        canvas, whole = (
+            torch.from_numpy(planes.astype(np.float32))[None]
+            for planes in (_read(path, size=size), noise.transpose(2, 0, 1))
+        )
+        for angle in (-10.0, 10.0):
+            cut, expected = (
+                crop_centre(rotate(images, torch.zeros(1), torch.tensor([angle]))[0], size)
+                for images in (canvas, whole)
+            )
+            assert (cut - expected).abs().max() <= 0.05
 
 
 @pytest.mark.parametrize(
@@ -217,7 +261,8 @@ def test_every_shape_fills_the_square(tmp_path: Path, shape: tuple[int, int], si
     for folder in (RAW, PREPROCESSED):
         path = fakes.save(tmp_path / folder / "x.png", np.full((*shape, 3), 77, dtype=np.uint8))
         image = _read(path, size=size)
-        assert image.shape == (3, size, size)
+        side = {224: 260, 128: 150, 64: 76}[size]
+        assert image.shape == (3, side, side)
         assert image.min() >= 76
 
 
