@@ -41,8 +41,8 @@ def settings_page() -> str:
             parts.append(f"`{kind}={name}`: {found.registry.summary(name)}\n")
             parts += [_table(iter(rows))] if rows else []
     parts.append(f"## `{METRIC}`\n\nEvery run for a metric's task computes it; these have parameters.\n")
-    rows = [_rows(METRICS.get(name).Params, prefix=f"{METRIC}.{name}.") for name in METRICS.names()]
-    parts.append(_table(chain.from_iterable(rows)))
+    metrics = [_rows(METRICS.get(name).Params, prefix=f"{METRIC}.{name}.") for name in METRICS.names()]
+    parts.append(_table(chain.from_iterable(metrics)))
     operational = ", ".join(f"`{name}`" for name in OPERATIONAL)
     parts.append("## On resume\n\nThese may change when a run is resumed, as they do not decide what it computes:")
     parts.append(f"{operational}.\n")
