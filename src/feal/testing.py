@@ -52,8 +52,15 @@ MODEL_PARAMS: dict[Task, dict[str, Any]] = {"classification": {}, "segmentation"
 def make_network(task: Task, *, seed: int) -> Network:
     """Build a small network, shared by all callers, whose logits are large enough to differ between images."""
     torch.manual_seed(seed)
-    shape = {"task": task, "classes": CLASSES, "channels": 3, "height": SIDE, "width": SIDE}
-    model = build_model(MODEL[task], **shape, params=MODEL_PARAMS[task])
+    model = build_model(
+        MODEL[task],
+        task=task,
+        classes=CLASSES,
+        channels=3,
+        height=SIDE,
+        width=SIDE,
+        params=MODEL_PARAMS[task],
+    )
     model.head.weight.data.mul_(30)
     return model.eval()
 

@@ -35,7 +35,8 @@ class EncoderLevel(nn.Module):
 
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
         """Return maps [B, width, h, w] of maps [B, channels, h, w]."""
-        return self.third(self.second(self.first(maps)).relu_()).relu_()
+        encoded: torch.Tensor = self.third(self.second(self.first(maps)).relu_()).relu_()
+        return encoded
 
 
 class DecoderLevel(nn.Module):
