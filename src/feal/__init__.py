@@ -7,8 +7,6 @@ The names here are stable; docs/api.md shows each at work. Nothing heavy is impo
 >>> result.rounds[-1].metrics["balanced_accuracy"].mean                       # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """Errors that the user can fix."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Find classes by name: a registered one, or a user's own in a file or module; and read their parameters."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Worker processes: how many fit on the machine, a pool of them, and how they end with their parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

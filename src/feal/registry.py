@@ -1,7 +1,5 @@
 """Register classes by name, and give each its parameters: strategies, losses, networks, data sets, transports."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Random generators seeded by address: by what they are for, never by what was drawn before."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ What only a strategy, a loss, a network, a data set, an annotator or a transport
 class, see `Component`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Encode tensors as safetensors bytes without copying them, and compute with them on a device."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

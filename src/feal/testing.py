@@ -10,8 +10,6 @@ to have the contract checked for classification and segmentation; pytest must be
 experiments carry the mark `slow`.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Define the contract between a site and its annotator: queries, answers and rejections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ask people for labels through files: requests and answers are files, and there is no other state."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

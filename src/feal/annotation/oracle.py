@@ -1,7 +1,5 @@
 """Simulate an annotator: reveal the true label of a sample on request."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

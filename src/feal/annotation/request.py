@@ -1,7 +1,5 @@
 """Write a round's request for people: images, drafts of masks, a table to fill in, and instructions."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """`feal`: the application that the modules of commands add to, and the exit codes of errors and interruptions."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from types import FrameType

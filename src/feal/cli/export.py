@@ -1,7 +1,5 @@
 """`feal export`: write the model of a run to a folder that can be shared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """`feal list`: the names that settings can have as values."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer

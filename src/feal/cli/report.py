@@ -1,7 +1,5 @@
 """`feal report` and `feal watch`: one page about runs, as a file or live in a browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

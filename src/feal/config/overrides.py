@@ -1,7 +1,5 @@
 """Read settings by dotted names, `training.lr=1e-3 strategy=feal strategy.tau=0.9`, and complete components."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read presets, and resolve one with overrides to settings whose every name exists."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path

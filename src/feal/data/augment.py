@@ -3,8 +3,6 @@
 Targets are classes [b], which stay unchanged, or masks [b, H, W], which follow the geometry of their images.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

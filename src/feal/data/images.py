@@ -1,7 +1,5 @@
 """Show images and masks to people: PNG files, tiles, contact sheets; and read the masks that people drew."""
 
-from __future__ import annotations
-
 import colorsys
 import io
 import math

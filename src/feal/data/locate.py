@@ -1,7 +1,5 @@
 """Locate the prepared folder of a data set, by its name and parameters."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Read and write the manifest of a prepared data set: what its arrays hold, and their checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

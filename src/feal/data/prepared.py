@@ -1,7 +1,5 @@
 """Read prepared data sets, the only way in which images and labels reach a site."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

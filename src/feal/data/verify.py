@@ -1,7 +1,5 @@
 """Verify prepared data sets: checksums of their files, and validity of their labels."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Start or resume a run; its directory holds everything there is to know about it."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from contextlib import closing

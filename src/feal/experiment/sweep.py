@@ -1,7 +1,5 @@
 """Sweeps: every valid combination of settings (`strategy=feal,random seed=0,1`), run in a few processes."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Average the weights of sites (FedAvg)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Define what the coordinator reports while a run makes progress."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 A message is a safetensors file whose metadata holds its fields as JSON.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Describe in Markdown: the model card of an export, and the README of a directory of predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any

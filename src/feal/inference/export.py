@@ -1,7 +1,5 @@
 """Export a trained model into a directory: safetensors with a model card, ONNX and TorchScript."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import logging

@@ -1,7 +1,5 @@
 """Load a trained model from a run directory or an export, and predict images with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path

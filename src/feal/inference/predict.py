@@ -1,7 +1,5 @@
 """Predict a folder of image files: decode them as the network's input, and write what the model gives."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Write predictions: rows of `predictions.csv`, masks, and maps of every pixel's uncertainty."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

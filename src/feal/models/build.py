@@ -1,7 +1,5 @@
 """Build a network by its name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

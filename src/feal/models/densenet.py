@@ -1,7 +1,5 @@
 """The classifier of the Fed-Camelyon preset: MONAI's DenseNet-121."""
 
-from __future__ import annotations
-
 import re
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The paper's EfficientNet-B0: the layers, names and initial weights of timm's `efficientnet_b0`."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

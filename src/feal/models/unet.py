@@ -1,7 +1,5 @@
 """U-Nets: the paper's, which is that of FedDG, and MONAI's BasicUNet."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -4,8 +4,6 @@ One atomic write of `state.json` is the commit: everything it refers to is writt
 refer to is left over from a kill and removed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ RUN/sites/NAME/       what one site keeps: site.sqlite, models/, selections/, di
 ```
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from feal.errors import FealError

@@ -3,8 +3,6 @@
 Each line of `metrics.jsonl` is one record; its field `event` says which kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Define what a data set source provides so that its download can be prepared, and check what it returns."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Decode image and volume files to arrays without losing information, or reject them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

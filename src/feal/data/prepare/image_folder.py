@@ -1,7 +1,5 @@
 """Prepare a user's folder of images, arranged by folder or listed in a table, without writing a class."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

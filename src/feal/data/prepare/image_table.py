@@ -1,7 +1,5 @@
 """Read tables: those of a download, and a user's CSV with one line per image."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`synthetic-lesions`: dermoscopic images of skin lesions of several classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar

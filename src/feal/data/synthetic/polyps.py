@@ -1,7 +1,5 @@
 """`synthetic-polyps`: endoscopic images of the bowel wall with masks of polyps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Run the loop: rounds of broadcast, local training and averaging, with queries for labels between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Summarize a round: its record for the log, and notes for the user."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from feal.federation import protocol as messages

@@ -1,7 +1,5 @@
 """Validate what sites send before the coordinator uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Evaluate a model on a site's test samples: sums that can be pooled over sites."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import torch

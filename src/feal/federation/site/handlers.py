@@ -1,7 +1,5 @@
 """Do the work of messages at a site: train, close a round, collect labels. Nothing here is committed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Decide which samples a site queries: its allowance, the models and the selection, outputs for analysis."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

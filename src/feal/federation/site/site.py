@@ -1,7 +1,5 @@
 """Run one site of a federation: receive a message, have it handled, commit the result, reply."""
 
-from __future__ import annotations
-
 import json
 import traceback
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Build the networks of a site, read its labelled samples, and train on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Fed-Camelyon: patches of lymph nodes with and without tumour from five centres of Camelyon17."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

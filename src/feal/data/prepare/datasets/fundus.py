@@ -1,7 +1,5 @@
 """Fed-Fundus: optic disc and cup in retinal photographs of four sources, in the layout of DoFE and FedDG."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, get_args

@@ -1,7 +1,5 @@
 """Fed-ISIC: skin lesions of eight classes at six centres, from ISIC 2019 with HAM10000 or from FLamby."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

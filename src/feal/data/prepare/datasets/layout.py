@@ -1,7 +1,5 @@
 """Find the folders, files, image-mask pairs and table rows of a download; names are case-insensitive."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """OCTA-500: the foveal avascular zone in angiographic projections of two fields of view, in both releases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar

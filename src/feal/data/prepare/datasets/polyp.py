@@ -1,7 +1,5 @@
 """Fed-Polyp: polyps in endoscopic frames of four centres, in the paper's layout or in PraNet's."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

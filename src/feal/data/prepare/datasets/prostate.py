@@ -1,7 +1,5 @@
 """Fed-Prostate: the prostate in MR slices of six sites, as NIfTI volumes or as MiDSS's slices in PNG."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
