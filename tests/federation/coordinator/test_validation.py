@@ -15,7 +15,7 @@ from feal.federation.coordinator.validation import (
     find_problem,
     list_unexpected,
 )
-from feal.metrics import Statistics
+from feal.metrics import Statistics, find_metrics
 from feal.settings import Transforms
 from tests.statistics import make_statistics
 
@@ -34,15 +34,24 @@ def _reply(**changes: Any) -> messages.TrainReply:
 
 
 def _vet(reply: messages.Reply) -> str:
-    return find_problem(reply, REQUEST, site="alder", task="classification", classes=2)
+    return find_problem(
+        reply, REQUEST, site="alder", task="classification", classes=2, metrics=find_metrics("classification")
+    )
 
 
 def test_an_honest_reply_is_taken() -> None:
     assert _vet(_reply()) == ""
     assert _vet(_reply(weights=None, labelled=0, statistics=None, class_counts=None)) == ""
     drawn = _reply(statistics=_statistics(dice=[0.5, 0.5], dice_count=[1, 1]))
-    assert find_problem(drawn, REQUEST, site="alder", task="segmentation", classes=2) == ""
-    assert IMPOSSIBLE in find_problem(_reply(), REQUEST, site="alder", task="segmentation", classes=2)
+    assert (
+        find_problem(
+            drawn, REQUEST, site="alder", task="segmentation", classes=2, metrics=find_metrics("segmentation")
+        )
+        == ""
+    )
+    assert IMPOSSIBLE in find_problem(
+        _reply(), REQUEST, site="alder", task="segmentation", classes=2, metrics=find_metrics("segmentation")
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from feal.federation.coordinator.validation import (
 )
 from feal.federation.transport.base import DeliveryFailure, Transport
 from feal.fileio import wrap_os_error, write_error
+from feal.metrics import Metric, find_metrics
 from feal.rng import Address
 from feal.rundir.journal import State
 from feal.rundir.layout import RunDirectory
@@ -201,6 +202,10 @@ class Exchange:
         """List the sites that have joined and missed no end of a round."""
         return [site for site in self.joined if site not in state.missed]
 
+    def metrics(self, task: str) -> list[Metric]:
+        """Return the metrics of the run, with their parameters."""
+        return find_metrics(task, self._settings.metrics, self._settings.metric)
+
     def _validate(
         self, data: bytes | DeliveryFailure, request: messages.Request, *, site: str, state: State | None
     ) -> tuple[messages.Reply | None, str]:
@@ -217,7 +222,7 @@ class Exchange:
             site=site,
             task=state.task if state else "",
             classes=len(state.facts["classes"]) if state else 0,
-            settings=self._settings,
+            metrics=self.metrics(state.task) if state else (),
         )
         return reply, sanitize(problem)
 

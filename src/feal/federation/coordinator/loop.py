@@ -146,7 +146,7 @@ class Coordinator:
             evaluate=bool(every) and state.step > 0 and state.step % every == 0,
         )
         replies = self._exchange.ask_to_train(request, state, is_last=is_last)
-        record = step_record(state, replies.good, settings=self._settings)
+        record = step_record(state, replies.good, metrics=self._exchange.metrics(state.task))
         after = replace(
             count_replies(state, replies),
             stage="close" if is_last else "train",
@@ -169,7 +169,9 @@ class Coordinator:
             self._close_request(state, end), messages.CloseRoundReply, state, doing=doing
         )
         after = count_replies(state, replies)
-        record = round_record(after, replies.good, settings=self._settings) if state.round else None
+        record = (
+            round_record(after, replies.good, metrics=self._exchange.metrics(state.task)) if state.round else None
+        )
         notes = closing_notes(state.round, replies.good, loss=self._settings.loss_name)
         # What a record has counted is not counted again; that of the last round may be rewritten.
         left_out = after.left_out if not state.round else {} if end.ask else state.left_out

@@ -1,9 +1,9 @@
 """Summarize a round: its record for the log, and notes for the user."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from feal.federation import protocol as messages
-from feal.metrics import Statistics, compute_metrics, find_metrics
+from feal.metrics import Metric, Statistics, compute_metrics
 from feal.metrics.statistics import compute_diagnostics
 from feal.models import find_model
 from feal.plugins import short_name
@@ -61,7 +61,7 @@ def edited_strategy_note(strategy: str, *, round_: int) -> str:
     )
 
 
-def step_record(state: State, replies: Mapping[str, messages.TrainReply], *, settings: Settings) -> Step:
+def step_record(state: State, replies: Mapping[str, messages.TrainReply], *, metrics: Sequence[Metric]) -> Step:
     """Summarize a communication round; with metrics where the sites were asked for them."""
     tested = {site: reply.statistics for site, reply in replies.items()}
     return Step(
@@ -69,19 +69,18 @@ def step_record(state: State, replies: Mapping[str, messages.TrainReply], *, set
         step=state.step,
         loss={site: reply.loss for site, reply in replies.items()},
         seconds=add_seconds({}, replies),
-        metrics=metric_values(state.task, tested, settings) if any(tested.values()) else {},
+        metrics=metric_values(metrics, tested) if any(tested.values()) else {},
     )
 
 
-def metric_values(
-    task: str, by_site: Mapping[str, Statistics | None], settings: Settings
-) -> dict[str, MetricValue]:
+def metric_values(metrics: Sequence[Metric], by_site: Mapping[str, Statistics | None]) -> dict[str, MetricValue]:
     """Compute every metric of a run by site, as the mean over sites, and pooled."""
-    metrics = find_metrics(task, settings.metrics, settings.metric)
     return {name: MetricValue.model_validate(values) for name, values in compute_metrics(metrics, by_site).items()}
 
 
-def round_record(state: State, replies: Mapping[str, messages.CloseRoundReply], *, settings: Settings) -> Round:
+def round_record(
+    state: State, replies: Mapping[str, messages.CloseRoundReply], *, metrics: Sequence[Metric]
+) -> Round:
     """Summarize a round that was closed, by site and over all sites."""
     by_site = {site: reply.statistics for site, reply in replies.items()}
     fields = set(SiteSelection.model_fields)
@@ -89,7 +88,7 @@ def round_record(state: State, replies: Mapping[str, messages.CloseRoundReply], 
     return Round(
         round=state.round,
         labels=state.trained,
-        metrics=metric_values(state.task, by_site, settings),
+        metrics=metric_values(metrics, by_site),
         diagnostics=Diagnostics.model_validate(
             {**compute_diagnostics(state.task, by_site), "selection": selection}
         ),

@@ -1,17 +1,17 @@
 """Validate what sites send before the coordinator uses it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from feal.data.augment import check_transforms
 from feal.data.resize import Fitting
 from feal.federation import protocol as messages
-from feal.metrics import find_metrics
+from feal.metrics import Metric
 from feal.metrics.registry import find_bad_sum
 from feal.metrics.statistics import find_inconsistency
 from feal.models import find_model
-from feal.settings import Settings, Trainable, Transforms
+from feal.settings import Trainable, Transforms
 from feal.tensors import all_finite
 
 LONGEST_TEXT = 600
@@ -25,12 +25,12 @@ def find_problem(
     site: str,
     task: str,
     classes: int,
-    settings: Settings | None = None,
+    metrics: Sequence[Metric] = (),
 ) -> str:
     """Return why a reply cannot be used, in a sentence; empty if it can.
 
-    The weights of the request determine the names, shapes and types of the reply's; `settings` the metrics, by
-    default the registered ones.
+    The weights of the request determine the names, shapes and types of the reply's; the metrics
+    the sums that an evaluation adds.
     """
     if type(reply).kind != request.kind or reply.key != request.key or reply.site != site:
         return f"Site {site} sent a reply to another request."
@@ -42,8 +42,7 @@ def find_problem(
     statistics = getattr(reply, "statistics", None)
     if statistics is not None:
         impossible = find_inconsistency(statistics, task=task, classes=classes)
-        added = (settings.metrics, settings.metric) if settings else ()
-        impossible = impossible or find_bad_sum(statistics, find_metrics(task, *added))
+        impossible = impossible or find_bad_sum(statistics, metrics)
         if impossible:
             return f"Site {site} sent metrics that no evaluation gives ({impossible})."
     if isinstance(reply, messages.TrainReply) and reply.labelled and reply.weights is None:
