@@ -219,7 +219,7 @@ def _signalled(
     """Signal a busy process; return its output and its descendants, none of which may be left."""
     below: set[int] = set()
     try:
-        assert _until(once, seconds=60)
+        assert _until(once, seconds=240)
         below = faults.family(process.pid)
         process.send_signal(number)
         output, errors = process.communicate(timeout=20)
