@@ -188,8 +188,8 @@ class Site:
                 strategy or weights that are not on this machine.
         """
         build_strategy(settings.strategy)
-        find_model(settings.model.name)
-        find_metrics(site.task, settings.metrics, settings.metric)
+        # The model's task: whether it is that of the data, the coordinator checks over all sites.
+        find_metrics(find_model(settings.model.name).task, settings.metrics, settings.metric)
         if settings.training.trainable != "all":
             check_weights_source(settings.model.name, settings.weights)
         samples = len(site.ids("train"))
