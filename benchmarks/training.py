@@ -39,7 +39,9 @@ CPU = torch.device("cpu")
 CASES = [
     Case("tiny-cnn", "classification", 32, 256, 16),
     Case("efficientnet-b0", "classification", 64, 96, 32),
+    Case("efficientnet-b0", "classification", 224, 16, 8),
     Case("unet", "segmentation", 96, 48, 8),
+    Case("unet", "segmentation", 384, 6, 3),
 ]
 TRANSFORMED = [
     (
