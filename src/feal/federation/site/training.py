@@ -12,6 +12,7 @@ from feal.data.augment import augment as augment_images
 from feal.data.augment import normalise
 from feal.data.samples import Rows
 from feal.errors import FealError
+from feal.federation.site.adam import Adam
 from feal.losses import Objective
 from feal.models import Network, build_model
 from feal.rundir.site_store import Store
@@ -146,9 +147,7 @@ class Trainer:
         """
         network.to(self._device).train()
         lr = lr or learning_rate(self._training, step=step, steps=self._steps)
-        optimizer = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=self._training.weight_decay)
-        if moments:
-            _restore_moments(optimizer, moments)
+        optimizer = Adam(network, lr=lr, weight_decay=self._training.weight_decay, moments=moments)
         loss = torch.zeros((), dtype=torch.float64)
         for _ in range(epochs):
             loss = self._train_epoch(network, optimizer, step=step, order=order, augment=augment)
@@ -157,7 +156,7 @@ class Trainer:
         weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
         if not all_finite((loss, *weights.values())):
             raise FealError("Training diverged to infinite weights: start a new run with a lower training.lr.")
-        return TrainingResult(weights=weights, moments=_collect_moments(optimizer), loss=float(loss))
+        return TrainingResult(weights=weights, moments=optimizer.moments(), loss=float(loss))
 
     def train_alone(
         self,
@@ -192,7 +191,7 @@ class Trainer:
     def _train_epoch(
         self,
         network: Network,
-        optimizer: torch.optim.Adam,
+        optimizer: Adam,
         *,
         step: int,
         order: torch.Generator,
@@ -202,7 +201,7 @@ class Trainer:
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         count = 0
         for batch in draw_batches(len(self.samples), self._training.batch_size, order):
-            optimizer.zero_grad(set_to_none=True)
+            network.zero_grad(set_to_none=True)
             inputs, target = self.samples.read_augmented(batch, augment)
             with mixed_precision(self._device):
                 logits = network(inputs)
@@ -293,28 +292,3 @@ def learning_rate(training: Training, *, step: int, steps: int) -> float:
     """Return the learning rate of a communication round: a tenth from half of them on, under `schedule: half`."""
     late = training.schedule == "half" and 2 * step >= steps
     return training.lr * (0.1 if late else 1.0)
-
-
-def _collect_moments(optimizer: torch.optim.Adam) -> dict[str, torch.Tensor]:
-    """Return Adam's state as one tensor of each kind: a file of a thousand small ones is slow to write."""
-    parameters = optimizer.param_groups[0]["params"]
-    known = [index for index, parameter in enumerate(parameters) if optimizer.state.get(parameter)]
-    states = [optimizer.state[parameters[index]] for index in known]
-    kinds = {
-        name: torch.cat([state[name].detach().reshape(-1).cpu() for state in states])
-        for name in (states[0] if states else ())
-    }
-    return {"parameters": torch.tensor(known), **kinds}
-
-
-def _restore_moments(optimizer: torch.optim.Adam, moments: Tensors) -> None:
-    parameters = optimizer.param_groups[0]["params"]
-    known = moments["parameters"].tolist()
-    state: dict[int, dict[str, torch.Tensor]] = {index: {} for index in known}
-    for name, tensor in moments.items():
-        if name == "parameters":
-            continue
-        shapes = [torch.Size() if name == "step" else parameters[index].shape for index in known]
-        for index, shape, part in zip(known, shapes, tensor.split([s.numel() for s in shapes]), strict=True):
-            state[index][name] = part.reshape(shape).clone()
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
