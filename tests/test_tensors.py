@@ -1,5 +1,9 @@
 """Bytes of tensors against the library of the format; devices and threads."""
 
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,6 +16,7 @@ from feal.tensors import (
     encode_tensors,
     mixed_precision,
     read_metadata,
+    resolve_batch_size,
     resolve_device,
     tensor_bytes,
     to_device,
@@ -104,3 +109,28 @@ def test_a_gpu_that_computes_with_bfloat16_does(able: bool, monkeypatch: pytest.
     monkeypatch.setattr(torch, "autocast", lambda device, **options: asked.update(device=device, **options))
     mixed_precision(torch.device("cuda"))
     assert asked == {"device": "cuda", "dtype": torch.bfloat16, "enabled": able}
+
+
+def test_a_given_batch_size_is_kept_whatever_the_images() -> None:
+    assert resolve_batch_size(7, height=1024, width=1024) == 7
+
+
+FAULTS = """
+import resource, sys, torch
+from feal.tensors import retain_memory
+if sys.argv[1] == "retain":
+    retain_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    torch.ones(2**24)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries keep memory in other ways")
+def test_the_memory_of_a_tensor_serves_the_next() -> None:
+    faults = {
+        way: int(subprocess.run([sys.executable, "-c", FAULTS, way], capture_output=True, check=True).stdout)
+        for way in ("retain", "return")
+    }
+    assert faults["retain"] < faults["return"] / 3

@@ -78,7 +78,9 @@ class Transforms(Section):
 class SelectionSettings(Section):
     """How much of the pool is looked at, and in what steps, whatever the strategy."""
 
-    batch_size: Positive = Field(64, description="samples in a batch of evaluation and selection")
+    batch_size: Positive | Literal["auto"] = Field(
+        "auto", description="samples in a batch of evaluation and selection; auto: 2**19 pixels, 64 at most"
+    )
     candidates: Positive | Literal["all"] = Field("all", description="look at a random part of the pool only")
 
 
@@ -185,7 +187,9 @@ class Settings(Section):
     evaluate_every: int = Field(
         0, ge=0, description="communication rounds between evaluations inside a round; 0: none"
     )
-    diagnostics: bool = Field(True, description="store at the site what later analysis needs")
+    diagnostics: bool | Literal["all"] = Field(
+        True, description="store at the site what later analysis needs; all: of the last round's pool, too"
+    )
     training: Training = Training()
     transforms: Transforms = Transforms()
     selection: SelectionSettings = SelectionSettings()

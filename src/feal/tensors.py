@@ -1,10 +1,14 @@
 """Encode tensors as safetensors bytes without copying them, and compute with them on a device."""
 
+import ctypes
 import hashlib
 import json
 import math
+import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError
@@ -26,6 +30,10 @@ TYPES = {
     torch.float64: "F64",
 }
 ALIGNED = 8
+PIXELS, IMAGES = 2**19, 64
+"""The most pixels and the most images in a batch of evaluation and selection: larger ones are no faster."""
+MALLOC_OPTIONS = {-4: 0, -1: 2**31 - 1, -2: 2**26}
+"""glibc's M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD, see `retain_memory`."""
 
 
 def encode_tensors(tensors: Tensors, *, metadata: Mapping[str, str] | None = None) -> list[Buffer]:
@@ -103,6 +111,30 @@ def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
     return bool(get_total_norm(floating, norm_type=math.inf).isfinite()) if floating else True
 
 
+@cache
+def retain_memory() -> None:
+    """Have this process keep the memory of tensors for the next ones; elsewhere than on glibc do nothing.
+
+    By default glibc returns every block above 32 MB to the system, and the next tensor of that size starts with a
+    page fault for every 4 kB: half of the time of evaluation, a third of training.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        for option, value in MALLOC_OPTIONS.items():
+            ctypes.CDLL(None).mallopt(option, value)
+
+
+def resolve_batch_size(setting: int | Literal["auto"], *, height: int, width: int) -> int:
+    """Return how many images of that size make a batch of evaluation and selection.
+
+    `auto` is as many as have 2**19 pixels, at least 1 and at most 64: so a batch takes the same memory and stays
+    in the processor's cache whatever the images' size.
+
+    >>> [resolve_batch_size("auto", height=side, width=side) for side in (32, 128, 224, 384, 1024)]
+    [64, 32, 10, 3, 1]
+    """
+    return min(IMAGES, max(1, PIXELS // (height * width))) if setting == "auto" else setting
+
+
 def resolve_device(name: str) -> torch.device:
     """Return the device of a setting: `auto` is a GPU where there is one.
 
@@ -117,13 +149,16 @@ def resolve_device(name: str) -> torch.device:
 def to_device(images: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Move images or maps [B, C, H, W] to a device, channels last: up to twice as fast on a CPU.
 
-    Tensors of other dimensions, which stand for images, keep their memory format.
+    Tensors of other dimensions, which stand for images, keep their memory format. A copy to a GPU starts from
+    pinned memory and is not waited for.
 
     >>> to_device(torch.zeros(2, 3, 4, 4), torch.device("cpu")).stride()
     (48, 1, 12, 3)
     """
     form = torch.channels_last if images.dim() == 4 else torch.preserve_format
-    return images.to(device, memory_format=form)
+    if device.type == "cuda" and images.device.type == "cpu":
+        images = images.pin_memory()
+    return images.to(device, memory_format=form, non_blocking=True)
 
 
 def mixed_precision(device: torch.device) -> AbstractContextManager[object]:

@@ -54,6 +54,19 @@ def test_what_was_chosen_is_what_the_selections_name(run: Run) -> None:
     assert len(read_pool_logits(run, 1)) == sum(len(data.site(site).ids("train")) - 5 for site in run.sites)
 
 
+def test_the_last_round_looks_at_its_pool_only_if_all_is_wanted(run: Run, tmp_path: Path) -> None:
+    last = run.rounds[-1].round
+    assert set(read_pool(run, last - 1)) == set(run.sites)
+    assert read_pool(run, last) == {}
+    start(tiny(strategy="entropy", diagnostics="all"), out=tmp_path / "all")
+    whole = open_run(tmp_path / "all")
+    assert set(read_pool(whole, last)) == set(run.sites)
+    assert all(len(kept["selected"]) == 0 for kept in read_pool(whole, last).values())
+    for site in run.sites:
+        for name, column in read_pool(run, last - 1)[site].items():
+            assert torch.equal(read_pool(whole, last - 1)[site][name], column)
+
+
 def test_energies_are_those_that_the_histograms_count(run: Run) -> None:
     for record in run.rounds:
         own = read_energies(run, record.round)
@@ -68,14 +81,10 @@ def test_no_diagnostics_give_nothing(tmp_path: Path) -> None:
     assert read_pool_logits(run, 1).shape == read_selected_logits(run, 1).shape == (0, 3)
 
 
-def test_a_part_of_the_pool_or_the_last_round_does_not_tell_what_was_chosen(tmp_path: Path) -> None:
-    whole = fabricated(tmp_path)
-    part = fabricated(tmp_path, selection={"candidates": 3})
-    keep(whole, "alder", "round-001", rows=[4, 6, 9], logits_global=np.eye(3, dtype=np.float32))
-    assert len(read_selected_logits(whole, 1)) == 0
-    keep(whole, "alder", "round-002", rows=[6])
-    assert read_selected_logits(whole, 1).tolist() == [[1, 0, 0], [0, 0, 1]]
-    assert len(read_selected_logits(part, 1)) == 0
+def test_selected_samples_are_those_that_the_site_marked(tmp_path: Path) -> None:
+    run = fabricated(tmp_path)
+    keep(run, "alder", "round-001", rows=[4, 6, 9], selected=[9, 4], logits_global=np.eye(3, dtype=np.float32))
+    assert read_selected_logits(run, 1).tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
 def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:

@@ -47,20 +47,9 @@ def read_pool_logits(run: Run, round_: int) -> torch.Tensor:
 
 
 def read_selected_logits(run: Run, round_: int) -> torch.Tensor:
-    """Return the same for the samples that were then selected, [n, C].
-
-    They are those missing from the next round's pool; none if that round is not complete, or if only a part of the
-    pool was scored (`selection.candidates`).
-    """
-    if run.settings.selection.candidates != "all":
-        return _concatenate(run, [])
-    after = read_pool(run, round_ + 1)
-    chosen = [
-        kept["logits_global"][~torch.isin(kept["rows"], after[site]["rows"])]
-        for site, kept in _with_logits(run, round_).items()
-        if site in after
-    ]
-    return _concatenate(run, chosen)
+    """Return the same for the samples that were then selected, [n, C]."""
+    pools = _with_logits(run, round_).values()
+    return _concatenate(run, [kept["logits_global"][torch.isin(kept["rows"], kept["selected"])] for kept in pools])
 
 
 def read_energies(run: Run, round_: int) -> dict[str, NDArray[np.float64]]:

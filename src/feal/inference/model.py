@@ -15,13 +15,13 @@ from feal.data.resize import Fitting
 from feal.errors import FealError
 from feal.evidential import build_loss, uncertainties
 from feal.fileio import damage_error, read_json, read_tensors
-from feal.models import build_initial_model, restore_model
+from feal.models import build_initial_model, fold_batch_norms, restore_model
 from feal.rundir.journal import Journal, State, Weights, read_settings
 from feal.rundir.layout import RunDirectory, round_weights
 from feal.rundir.records import MetricValue, Round
 from feal.selection import SelectionContext
 from feal.settings import Component, Positive, Settings, Task, Transforms
-from feal.tensors import resolve_device, to_device, use_threads
+from feal.tensors import resolve_batch_size, resolve_device, retain_memory, to_device, use_threads
 
 FORMAT: Literal[1] = 1
 
@@ -142,6 +142,8 @@ class TrainedModel:
         # A run on a GPU can be taken to a machine without one.
         self._device = resolve_device("cpu" if info.evaluation.device == "cpu" else "auto")
         self.network = network.to(self._device).eval()
+        self._folded = fold_batch_norms(self.network)
+        retain_memory()
         self.context = SelectionContext.for_reading(
             task=info.task, classes=len(info.classes), loss=build_loss(info.loss)
         )
@@ -164,7 +166,7 @@ class TrainedModel:
 
     def _predict(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
         images = normalise(images.to(self._device), self.info.transforms, task=self.info.task)
-        logits = self.network.outputs(to_device(images, self._device)).logits
+        logits = self._folded.outputs(to_device(images, self._device)).logits
         aleatoric, epistemic = uncertainties(self.context.concentration(logits))
         return {
             "prediction": logits.argmax(1).cpu(),
@@ -274,7 +276,11 @@ def _describe(settings: Settings, state: State, number: int, record: Round | Non
         transforms=settings.transforms,
         loss=settings.loss or Component(name="plain"),
         evaluation=EvaluationSetup(
-            batch_size=settings.selection.batch_size, threads=settings.threads, device=settings.device
+            batch_size=resolve_batch_size(
+                settings.selection.batch_size, height=images["height"], width=images["width"]
+            ),
+            threads=settings.threads,
+            device=settings.device,
         ),
         origin=TrainingOrigin(
             dataset=dataset,

@@ -9,6 +9,7 @@ from feal.models.base import (
     pool_3x3,
 )
 from feal.models.build import build_model, find_model, list_models, restore_model
+from feal.models.folding import fold_batch_norms
 from feal.models.frozen import SplitClassifier
 from feal.models.pretrained import (
     build_initial_model,
@@ -27,6 +28,7 @@ __all__ = [
     "build_model",
     "check_weights_source",
     "find_model",
+    "fold_batch_norms",
     "list_models",
     "load_weights",
     "pool_3x3",

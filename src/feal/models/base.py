@@ -70,6 +70,9 @@ class Network(nn.Module, ABC):
     """Number that both sides of an image must be a multiple of."""
     trainable_parts: ClassVar[tuple[Trainable, ...]] = ()
     """Parts that can be trained alone, on the outputs of a frozen trunk below, see `SplitClassifier`."""
+    folds_batch_norms: ClassVar[bool] = False
+    """Whether every batch norm that is defined next after a convolution takes that one's output, and nothing else
+    does: both are then one layer in evaluation, see `fold_batch_norms`."""
     imagenet_weights: ClassVar[PublishedWeights | None] = None
     """Published weights that were trained on ImageNet."""
     layers_without_weights: ClassVar[tuple[str, ...]] = ()

@@ -138,6 +138,7 @@ class EfficientNetB0(SplitClassifier):
     params: Params
     task: ClassVar[Task] = "classification"
     min_side: ClassVar[int] = 32
+    folds_batch_norms: ClassVar[bool] = True
     imagenet_weights: ClassVar[PublishedWeights | None] = B0_WEIGHTS
     lower_layers: ClassVar[tuple[str, ...]] = (
         "conv_stem",

@@ -61,6 +61,7 @@ class EfficientNetLite0(SplitClassifier):
     """
 
     min_side: ClassVar[int] = 32
+    folds_batch_norms: ClassVar[bool] = True
     imagenet_weights: ClassVar[PublishedWeights | None] = LITE0_WEIGHTS
     lower_layers: ClassVar[tuple[str, ...]] = (
         "net._conv_stem",
@@ -135,6 +136,7 @@ class LiteUNet(Network):
     # Instance norm is not defined if the first step's maps, 1/16 of the image, are a single pixel.
     min_side: ClassVar[int] = 64
     side_multiple: ClassVar[int] = 32
+    folds_batch_norms: ClassVar[bool] = True
     trainable_parts: ClassVar[tuple[Trainable, ...]] = ("tail",)
     imagenet_weights: ClassVar[PublishedWeights | None] = LITE0_WEIGHTS
     layers_without_weights: ClassVar[tuple[str, ...]] = ("steps.",)

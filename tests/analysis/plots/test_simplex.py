@@ -134,9 +134,8 @@ def test_rounds_show_the_pool_of_one_arm_over_its_seeds_and_sites(tmp_path: Path
 
 def test_strategies_show_what_each_chose_and_by_which_loss(tmp_path: Path) -> None:
     runs = [fabricated(tmp_path / name, strategy=name) for name in ("feal", "random", "full")]
-    for run, left in zip(runs[:2], (1, 2), strict=True):
-        keep(run, "alder", "round-001", rows=[1, 2, 3], logits_global=EVIDENCE)
-        keep(run, "alder", "round-002", rows=[left, 3], logits_global=EVIDENCE[1:])
+    for run, selected in zip(runs[:2], (2, 1), strict=True):
+        keep(run, "alder", "round-001", rows=[1, 2, 3], selected=[selected], logits_global=EVIDENCE)
     rows = STRATEGIES.data(runs)
     assert list(dict.fromkeys(row["column"] for row in rows)) == ["feal", "random (plain loss)"]
     assert [row["samples"] for row in rows] == [0, 1, 0, 1, 0, 0]
@@ -146,8 +145,7 @@ def test_strategies_show_what_each_chose_and_by_which_loss(tmp_path: Path) -> No
 @pytest.mark.parametrize("plot", [ROUNDS, STRATEGIES])
 def test_without_diagnostics_or_three_classes_there_is_nothing_to_see(tmp_path: Path, plot: Plot) -> None:
     two = fabricated(tmp_path / "two", classes="ab")
-    keep(two, "alder", "round-001", rows=[1, 2], logits_global=np.ones((2, 2), np.float32))
-    keep(two, "alder", "round-002", rows=[2], logits_global=np.ones((1, 2), np.float32))
+    keep(two, "alder", "round-001", rows=[1, 2], selected=[1], logits_global=np.ones((2, 2), np.float32))
     segmentation = fabricated(tmp_path / "masks", task="segmentation")
     keep(segmentation, "alder", "round-001", rows=[1], aleatoric_global=[0.5])
     for run in (fabricated(tmp_path / "none"), two, segmentation):

@@ -206,7 +206,8 @@ PLOTS.register("simplex-rounds", summary="Dirichlet simplexes of three classes o
         "expected probability. A small bright spot means little epistemic uncertainty, a spot near a corner "
         "little aleatoric uncertainty, and an even colour no evidence at all.",
         section="uncertainty",
-        needs="three classes, and the sites' diagnostics of unlabelled samples (diagnostics=true)",
+        needs="three classes, and the sites' diagnostics of unlabelled samples (diagnostics=true; all for the "
+        "last round, too)",
         data=_read_rounds,
         draw=draw_triangles,
     )

@@ -30,13 +30,13 @@ from feal.federation.site.query import (
 from feal.federation.site.training import Images, Inputs, LabelledSamples, Trainer, build_network
 from feal.fileio import write_tensors
 from feal.metrics import Statistics, find_metrics
-from feal.models import Network
+from feal.models import Network, fold_batch_norms
 from feal.rng import Address
 from feal.rundir.artifacts import write_selection
 from feal.rundir.site_store import RoundModels, SiteState, Store
 from feal.selection import PREVIOUS_ROLES, Selection, SelectionContext, build_strategy
 from feal.settings import Settings
-from feal.tensors import hash_tensors, resolve_device
+from feal.tensors import hash_tensors, resolve_batch_size, resolve_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,7 @@ class MessageHandler:
         self._data = data
         self._settings = settings
         self._device = resolve_device(settings.device)
+        self._batch_size = resolve_batch_size(settings.selection.batch_size, height=data.height, width=data.width)
         self._site = data.site(self._directory.name, validation=settings.validation)
         self._strategy = build_strategy(settings.strategy)
         self._annotator = ANNOTATORS.get(settings.annotator.name)(self._site, folder=self._directory.path)
@@ -89,7 +90,7 @@ class MessageHandler:
         assert request.weights is not None
         network = self._build_network("global", request.weights)
         trainer, context = self._open_trainer(request.class_counts)
-        statistics = self._evaluate(network, context)[0] if request.evaluate else None
+        statistics = self._evaluate(fold_batch_norms(network), context)[0] if request.evaluate else None
         reply = messages.TrainReply(
             key=request.key,
             site=self._site.name,
@@ -151,14 +152,15 @@ class MessageHandler:
             build=self._build_network,
             trainer=trainer,
             epochs=self._strategy.training_epochs,
-            batch_size=self._settings.selection.batch_size,
+            batch_size=self._batch_size,
             address=self._address("", request),
         )
-        statistics, outputs = self._evaluate(models["global"], context)
+        folded = models.fold()
+        statistics, outputs = self._evaluate(folded["global"], context)
         if statistics is not None and self._settings.diagnostics:
             rows = torch.as_tensor(self._site.rows(self._site.ids("test")))
             write_tensors(self._directory.test_outputs(request.round), {"rows": rows, **outputs})
-        selection = self._select(request, context, models)
+        selection = self._select(request, context, models if self._strategy.needs_parameters else folded)
         looks_back = bool(PREVIOUS_ROLES & self._strategy.required_roles())
         previous: Literal["own", "initial"] = "own" if state.before(request.round) else "initial"
         reply = messages.CloseRoundReply(
@@ -173,7 +175,7 @@ class MessageHandler:
         if looks_back:
             global_ = self._store.write_model(f"global-{request.key}", request.weights)
             state = state.with_closed(RoundModels(request.round, global_, state.local or global_))
-        predict = partial(self._predict_masks, models["global"]) if context.task == "segmentation" else None
+        predict = partial(self._predict_masks, folded["global"]) if context.task == "segmentation" else None
         return self._query(request, state, selection, reply=reply, predict=predict)
 
     def _query(
@@ -210,7 +212,12 @@ class MessageHandler:
         return self._store.find_new(gathered.answers), len(gathered.rejections)
 
     def _select(self, request: messages.CloseRound, context: SelectionContext, models: LazyModels) -> Selection:
-        """Have the strategy select samples, and keep the models' outputs for the pool for later analysis."""
+        """Have the strategy select samples, and keep the models' outputs for the pool for later analysis.
+
+        The last round selects nothing, and looks at the pool under `diagnostics: all` only.
+        """
+        if not request.ask and self._settings.diagnostics != "all":
+            return Selection(ids=[])
         queried = self._store.queried()
         pool = Pool(
             ids=[sample for sample in self._site.ids("train").tolist() if sample not in queried],
@@ -219,7 +226,7 @@ class MessageHandler:
             networks=models,
             scratch=self._directory.scratch,
             device=self._device,
-            batch_size=self._settings.selection.batch_size,
+            batch_size=self._batch_size,
         )
         with self._timed("select"):
             selected = select_from_pool(
@@ -228,12 +235,14 @@ class MessageHandler:
                 context,
                 budget=self._allowance(asked=len(queried)) if request.ask else 0,
                 candidates=self._settings.selection.candidates,
-                diagnostics=self._settings.diagnostics,
+                diagnostics=bool(self._settings.diagnostics),
                 address=self._address("select", request),
             )
         if self._settings.diagnostics:
             with self._timed("diagnose"):
-                outputs = {"rows": torch.as_tensor(self._site.rows(selected.candidates)), **selected.outputs}
+                samples = {"rows": selected.candidates, "selected": selected.selection.ids}
+                rows = {name: torch.as_tensor(self._site.rows(ids)) for name, ids in samples.items()}
+                outputs = {**rows, **selected.outputs}
                 if context.task == "segmentation":
                     outputs |= compute_maps(selected.selection.ids, pool, context)
                 write_tensors(self._directory.pool_outputs(request.round), outputs)
@@ -252,7 +261,7 @@ class MessageHandler:
                 read=self._read,
                 labels=open_labels(self._site).of,
                 context=context,
-                batch_size=self._settings.selection.batch_size,
+                batch_size=self._batch_size,
                 device=self._device,
                 regions=self._data.regions,
                 metrics=find_metrics(context.task, self._settings.metrics, self._settings.metric),

@@ -1,5 +1,7 @@
 """Decide which samples a site queries: its allowance, the models and the selection, outputs for analysis."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ from feal.annotation import Query
 from feal.errors import FealError
 from feal.evidential import uncertainties
 from feal.federation.site.training import Trainer
-from feal.models import Network
+from feal.models import Network, fold_batch_norms
 from feal.rng import Address
 from feal.rundir.site_store import SiteState, Store, TensorFile
 from feal.selection import (
@@ -52,6 +54,13 @@ class LazyModels(Mapping[Role, Network]):
 
     def __len__(self) -> int:
         return len(self._makers)
+
+    def fold(self) -> LazyModels:
+        """Return the same models with their batch norms folded, for evaluation."""
+        return LazyModels({role: partial(self._fold, role) for role in self})
+
+    def _fold(self, role: Role) -> Network:
+        return fold_batch_norms(self[role])
 
 
 def make_models(

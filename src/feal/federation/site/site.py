@@ -25,7 +25,7 @@ from feal.rundir.layout import SiteDirectory
 from feal.rundir.site_store import RoundLabels, SiteState, Store
 from feal.selection import build_strategy
 from feal.settings import Settings
-from feal.tensors import use_threads
+from feal.tensors import retain_memory, use_threads
 
 
 class Site:
@@ -36,6 +36,7 @@ class Site:
     """
 
     def __init__(self, name: str, *, folder: Path, data: PreparedSet) -> None:
+        retain_memory()
         self.name = name
         self.folder = folder
         self.problem = ""
