@@ -1,4 +1,4 @@
-"""Create and check secrets, keys and certificates on disk before anything depends on them."""
+"""Write secrets, and check secrets, keys and certificates on disk before anything depends on them."""
 
 from __future__ import annotations
 
