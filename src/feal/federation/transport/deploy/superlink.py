@@ -30,7 +30,9 @@ from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from flwr.superlink.main import create_app
 
 from feal.errors import FealError
-from feal.federation.transport.deploy.access import (
+from feal.federation.transport.deploy.config import CoordinatorConfig, check_loopback, format_address
+from feal.federation.transport.deploy.credentials import find_server_files, make_private_directory, read_public_key
+from feal.federation.transport.deploy.middleware import (
     AccessFilter,
     IdleTimeoutProtocol,
     LoggedHandshake,
@@ -39,8 +41,6 @@ from feal.federation.transport.deploy.access import (
     RunKeyAuthenticator,
     discard_messages,
 )
-from feal.federation.transport.deploy.config import CoordinatorConfig, check_loopback, format_address
-from feal.federation.transport.deploy.credentials import find_server_files, make_private_directory, read_public_key
 from feal.fileio import lock_directory, write_json
 
 SHUTDOWN_SECONDS = 3

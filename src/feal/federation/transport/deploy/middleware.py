@@ -1,4 +1,4 @@
-"""Guard the coordinator's SuperLink and deliver its messages: keys, sizes, timeouts, long polling, redelivery."""
+"""What lies between the network and Flower's SuperLink: keys, sizes, timeouts, long polling, redelivery."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 
-from feal.federation.transport.deploy import access as door
-from feal.federation.transport.deploy.access import (
+from feal.federation.transport.deploy import middleware
+from feal.federation.transport.deploy.middleware import (
     ACTIVATE_PATH,
     PULL_PATH,
     PULL_REPLIES_PATH,
@@ -111,7 +111,7 @@ def test_only_requests_signed_with_a_registered_key_are_accepted() -> None:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A server with short timeouts."""
-    monkeypatch.setattr(door, "READ_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(middleware, "READ_TIMEOUT_SECONDS", 0.3)
 
     async def reading(scope: Any, receive: Any, send: Any) -> None:
         while (await receive()).get("more_body"):
@@ -146,7 +146,7 @@ def test_an_idle_connection_is_closed(sent: bytes, port: int) -> None:
 
 
 def test_a_slow_but_steady_connection_stays_open(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "MIN_BYTES_PER_SECOND", 4)
+    monkeypatch.setattr(middleware, "MIN_BYTES_PER_SECOND", 4)
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(HEAD + b"content-length: 4\r\n\r\n")
         for _ in range(4):
