@@ -19,6 +19,7 @@ from feal.data.augment import (
     normalise_values,
     rotate,
 )
+from feal.data.resize import Fitting
 from feal.errors import FealError
 from feal.settings import Transforms
 
@@ -320,7 +321,11 @@ def test_the_centre_is_for_classification_in_evaluation_too() -> None:
 @pytest.mark.parametrize(
     ("changes", "task", "sentence"),
     [
-        ({"crop": 15}, "segmentation", "crop=15 exceeds the images of 14 x 16"),
+        (
+            {"crop": 15},
+            "segmentation",
+            "of 14 x 16 pixels: set transforms.crop=14 or less",
+        ),
         ({"crop": 8, "crop_rule": "foreground"}, "classification", "needs masks"),
         ({"normalise": "imagenet"}, "segmentation", "needs 3 channels, but the images have 1"),
     ],
@@ -329,3 +334,12 @@ def test_what_does_not_go_together_is_one_sentence(changes: dict, task: str, sen
     with pytest.raises(FealError, match=sentence):
         check_transforms(Transforms(**changes), task=task, channels=1, height=16, width=14)
     check_transforms(Transforms(), task=task, channels=1, height=16, width=14)
+
+
+def test_a_crop_that_is_too_large_names_the_square_inside_the_margin() -> None:
+    margin = Fitting(shape="centre", margin=0.08)
+    assert margin.add_margin(128) == 150
+    with pytest.raises(FealError, match="crop=224 exceeds .* 150 x 150 pixels: set transforms.crop=128 or less"):
+        check_transforms(
+            Transforms(crop=224), task="classification", channels=3, height=150, width=150, fitting=margin
+        )

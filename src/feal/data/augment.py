@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch.nn.functional import affine_grid, grid_sample
 
+from feal.data.resize import Fitting
 from feal.errors import FealError
 from feal.settings import Task, Transforms
 
@@ -159,12 +160,16 @@ def normalise_values(images: torch.Tensor, how: Literal["none", "imagenet", "max
     return images
 
 
-def check_transforms(transforms: Transforms, *, task: Task, channels: int, height: int, width: int) -> None:
-    """Raise a `FealError` if the transforms do not suit the images."""
+def check_transforms(
+    transforms: Transforms, *, task: Task, channels: int, height: int, width: int, fitting: Fitting | None = None
+) -> None:
+    """Raise a `FealError` if the transforms do not suit the images; `fitting` is how they got their size."""
     crop = transforms.crop
     if crop > min(height, width):
+        largest = (fitting or Fitting()).remove_margin(min(height, width))
         raise FealError(
-            f"transforms.crop={crop} exceeds the images of {width} x {height} pixels: make it smaller."
+            f"transforms.crop={crop} exceeds the images of {width} x {height} pixels: "
+            f"set transforms.crop={largest} or less."
         )
     if crop and transforms.crop_rule == "foreground" and task == "classification":
         raise FealError("transforms.crop_rule=foreground needs masks: choose centre, middle or random.")

@@ -116,8 +116,9 @@ def check_images(site: messages.JoinReply, *, model: str, transforms: Transforms
     Raises:
         FealError: they do not.
     """
-    check_transforms(transforms, task=site.task, channels=site.channels, height=site.height, width=site.width)
+    size = {"height": site.height, "width": site.width}
+    check_transforms(transforms, task=site.task, channels=site.channels, fitting=site.fitting, **size)
     network = find_model(model)
     if transforms.crop:
         network.check_size(transforms.crop, transforms.crop)
-    network.check_trunk(trainable, height=site.height, width=site.width)
+    network.check_trunk(trainable, **size)
