@@ -2,9 +2,7 @@
 
 from importlib import import_module
 
-from feal.cli.app import main
-
-__all__ = ["main"]
+from feal.cli.app import main as main
 
 _COMMANDS = "run sweep show labels list compare report plot predict export data deploy"
 

@@ -1,20 +1,13 @@
 """Images and labels of a site, through one reader of prepared folders."""
 
-from feal.data.locate import SYNTHETIC_DATASETS, PreparedData, find_dataset, locate
-from feal.data.prepared import PreparedSet, PreparedSite, SiteLabels, open_labels, open_prepared
-from feal.data.synthetic.base import SyntheticDataset
-from feal.data.writer import PreparedWriter
-
-__all__ = [
-    "SYNTHETIC_DATASETS",
-    "PreparedData",
-    "PreparedSet",
-    "PreparedSite",
-    "PreparedWriter",
-    "SiteLabels",
-    "SyntheticDataset",
-    "find_dataset",
-    "locate",
-    "open_labels",
-    "open_prepared",
-]
+from feal.data.locate import SYNTHETIC_DATASETS as SYNTHETIC_DATASETS
+from feal.data.locate import PreparedData as PreparedData
+from feal.data.locate import find_dataset as find_dataset
+from feal.data.locate import locate as locate
+from feal.data.prepared import PreparedSet as PreparedSet
+from feal.data.prepared import PreparedSite as PreparedSite
+from feal.data.prepared import SiteLabels as SiteLabels
+from feal.data.prepared import open_labels as open_labels
+from feal.data.prepared import open_prepared as open_prepared
+from feal.data.synthetic.base import SyntheticDataset as SyntheticDataset
+from feal.data.writer import PreparedWriter as PreparedWriter

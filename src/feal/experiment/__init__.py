@@ -1,5 +1,5 @@
 """Runs and sweeps: one directory a run, resumable at any moment."""
 
-from feal.experiment.run import Result, resume, start
-
-__all__ = ["Result", "resume", "start"]
+from feal.experiment.run import Result as Result
+from feal.experiment.run import resume as resume
+from feal.experiment.run import start as start

@@ -1,5 +1,3 @@
 """One strategy a file; importing this package registers them all."""
 
-from feal.selection.strategies import badge, coreset, entropy, feal, gradnorm, kafal, logo, random, strata, tod
-
-__all__ = ["badge", "coreset", "entropy", "feal", "gradnorm", "kafal", "logo", "random", "strata", "tod"]
+from feal.selection.strategies import badge, coreset, entropy, feal, gradnorm, kafal, logo, random, strata, tod  # noqa: F401
