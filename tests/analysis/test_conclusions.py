@@ -34,11 +34,14 @@ def test_a_strategy_that_beats_random_on_every_seed() -> None:
     # Means of rounds 2 and 3: 0.76 over seeds against 0.55, pairs 0.2 to 0.22 apart.
     assert found.headline == "feal beats random selection by 0.210 in balanced accuracy."
     sure, saved = found.facts
-    assert "over 5 paired seeds)" in sure
-    assert "+0.20" in sure
+    low, high = stats.ttest_1samp((0.2, 0.205, 0.21, 0.215, 0.22), 0).confidence_interval(0.95)
+    assert sure == (
+        "Certainty: beyond the noise. feal differs from random by +0.210 "
+        f"({low:+.3f} to {high:+.3f}, 95 % interval, 5 paired seeds)."
+    )
     # 0.6 lies between 5 labels (0.4) and 10 (0.72), at 5 + 5 * 0.2 / 0.32 = 8.125.
     assert saved.startswith(
-        "Labels saved: 7 per site (46%). feal needs 8 to reach 0.600, which random reached with 15"
+        "Labels saved: 7 per site (46%). feal needs 8 to reach the last value of random (15 labels per site)"
     )
     assert [(one.arm.name, describe_verdict(one.difference), one.n) for one in found.results] == [
         ("feal", "better", 5),
@@ -53,6 +56,7 @@ def test_two_seeds_that_agree_are_few() -> None:
         "feal is 0.210 above random selection in balanced accuracy (2 seeds: weak evidence)."
     )
     assert describe_verdict(found.results[0].difference) == "better, few seeds"
+    assert found.facts[0].endswith("2 paired seeds: weak evidence).")
 
 
 def test_a_difference_within_the_noise_is_called_so() -> None:
@@ -62,7 +66,7 @@ def test_a_difference_within_the_noise_is_called_so() -> None:
         "No strategy is shown to beat random selection: the best, feal, is 0.010 above it in balanced accuracy, "
         "within the noise."
     )
-    assert "few seeds" in found.facts[0]
+    assert found.facts[0].startswith("Certainty: within the noise.")
     assert "but within the noise" in found.facts[1]
     assert any("only random has 4" in caution for caution in found.cautions)
 
@@ -73,13 +77,14 @@ def test_random_may_be_the_best() -> None:
     assert found.headline == (
         "Random selection beats every strategy: the best of them, feal, is 0.250 below it in balanced accuracy."
     )
-    assert "never reaches 0.600" in found.facts[1]
+    assert found.facts[0].startswith("Certainty: worse, beyond the noise.")
+    assert "feal never reaches the last value of random (15" in found.facts[1]
 
 
 def test_less_than_half_a_label_is_none() -> None:
     alike = [_run("feal", [0.4, 0.5, 0.601], seed=seed) for seed in range(5)]
     assert draw_conclusions([*RANDOM, *alike]).facts[1] == (
-        "Labels saved: none. feal needs as many to reach 0.600, which random reached with 15 labels per site."
+        "Labels saved: none. feal needs as many to reach the last value of random (15 labels per site)."
     )
 
 
@@ -97,7 +102,7 @@ def test_the_best_of_several_is_said_to_be_chosen() -> None:
     worse = [_run("badge", [0.4, 0.1, 0.1], seed=seed) for seed in range(5)]
     found = draw_conclusions([*RANDOM, *better, *worse])
     assert found.headline.startswith("feal beats")
-    assert "best of 2" in found.facts[2]
+    assert "97.5 % interval as the best of 2" in found.facts[0]
     assert [result.arm.name for result in found.results] == ["feal", "random", "badge global"]
 
 
@@ -138,7 +143,7 @@ def test_the_best_of_many_is_not_said_to_win_by_what_chance_gives_one_of_them() 
         "No strategy is shown to beat random selection: logo is 0.100 above it in balanced accuracy, within the "
         "noise for the best of 10."
     )
-    assert found.facts[2].endswith("the interval corrected for that is -0.077 to +0.277.")
+    assert "(-0.077 to +0.277, 99.5 % interval as the best of 10, 5 paired seeds)" in found.facts[0]
 
 
 def test_one_that_may_be_as_good_is_not_said_to_be_beaten() -> None:
@@ -197,7 +202,8 @@ def test_the_best_is_judged_over_all_arms_and_by_how_many_there_are() -> None:
     assert low > 0
     assert alone[0] == "Best of 2 arms: badge global (0.500)."
     assert alone[1] == (
-        f"Its difference of +0.100 to random ({low:+.3f} to {high:+.3f}, 5 pairs) is beyond the noise."
+        "Certainty: beyond the noise. badge global differs from random by +0.100 "
+        f"({low:+.3f} to {high:+.3f}, 95 % interval, 5 paired seeds)."
     )
     others = [
         run
@@ -210,8 +216,8 @@ def test_the_best_is_judged_over_all_arms_and_by_how_many_there_are() -> None:
     assert low < 0
     assert among_ten[0] == "Best of 11 arms: badge global (0.500)."
     assert among_ten[1] == (
-        f"Its difference of +0.100 to random ({low:+.3f} to {high:+.3f}, 99.5 % as 10 were compared, 5 pairs) "
-        "is within the noise: no arm is shown to be better than random."
+        "Certainty: within the noise. badge global differs from random by +0.100 "
+        f"({low:+.3f} to {high:+.3f}, 99.5 % interval as the best of 10, 5 paired seeds)."
     )
 
 
@@ -219,13 +225,14 @@ def test_labels_saved() -> None:
     saved = describe_best_arm(compare_arms(make_arms([*FLAT_RANDOM, *arm("badge", BETTER)])))[2]
     # 0.4 lies between 0.2 at 10 labels and 0.5 at 20.
     needed = np.interp(0.4, [0.2, 0.5], [10, 20])
-    assert (
-        saved
-        == f"It reaches the last value of random (40 labels per site) with {needed:.0f}: {40 - needed:.0f} saved."
+    assert saved == (
+        f"Labels saved: {40 - needed:.0f} per site ({1 - needed / 40:.0%}). "
+        f"badge global needs {needed:.0f} to reach the last value of random (40 labels per site)."
     )
     at_once = [made("badge", seed, (0.4, 0.5, 0.5)) for seed in range(5)]
     assert describe_best_arm(compare_arms(make_arms([*FLAT_RANDOM, *at_once])))[2] == (
-        "It reaches the last value of random (40 labels per site) in its first round."
+        "Labels saved: 30 per site (75%). "
+        "badge global reaches the last value of random (40 labels per site) in its first round."
     )
     early = [made("badge", seed, (0.2, 0.9, 0.3)) for seed in range(5)]
     late = [made("random", seed, (0.2, 0.2, 0.95)) for seed in range(5)]
@@ -239,11 +246,11 @@ def test_another_loss_may_hold_the_best_and_random_may() -> None:
     strata = arm("strata", [0.35] * 5)
     found = describe_best_arm(compare_arms(make_arms([*FLAT_RANDOM, *arm("badge", BETTER), *balanced, *strata])))
     assert found[0] == "Best of 4 arms: strata (0.750)."
-    assert "+0.050 to random balanced" in found[1]
+    assert "differs from random balanced by +0.050" in found[1]
 
 
 @pytest.mark.parametrize(
-    ("pairs", "said"), [(1, "on one seed, which shows nothing"), (3, "few pairs: weak evidence")]
+    ("pairs", "said"), [(1, "share one seed; three are needed"), (3, "3 paired seeds: weak evidence")]
 )
 def test_few_pairs_show_little(pairs: int, said: str) -> None:
     runs = [*FLAT_RANDOM[:pairs], *arm("badge", (0.1, 0.11, 0.12)[:pairs])]
@@ -254,7 +261,7 @@ def test_where_lower_is_better_the_lowest_is_the_best() -> None:
     better = arm("badge", [-0.1, -0.11, -0.12, -0.1, -0.1])
     found = describe_best_arm(compare_arms(make_arms([*FLAT_RANDOM, *better]), metric="hd95"))
     assert found[0] == "Best of 2 arms: badge global (2.940)."
-    assert found[1].endswith("is beyond the noise.")
+    assert found[1].startswith("Certainty: beyond the noise.")
 
 
 def test_nothing_to_say_without_a_reference_or_a_second_round() -> None:

@@ -81,7 +81,7 @@ def describe_best_arm(found: Comparison) -> tuple[str, ...]:
     start = f"Best of {len(found.results)} arms: {best.arm.name} ({best.outcome[0]:.3f})"
     if best.difference is None:
         return (f"{start}, the reference: no other arm is better.",)
-    return f"{start}.", _describe_certainty(best.difference, len(compared), sign), _describe_saving(best)
+    return f"{start}.", *_describe_lead(best, best.difference, compared=len(compared), sign=sign)
 
 
 def best_arm_interval(difference: ArmDifference, compared: int) -> tuple[float, float]:
@@ -90,28 +90,39 @@ def best_arm_interval(difference: ArmDifference, compared: int) -> tuple[float, 
     return student_interval(difference.mean, difference.deviation, difference.pairs, level=level)
 
 
+def _describe_lead(best: ArmResult, difference: ArmDifference, *, compared: int, sign: int = 1) -> tuple[str, str]:
+    """Return how certain the difference of the best of so many arms is, and the labels that it saves."""
+    return _describe_certainty(difference, compared, sign), _describe_saving(best, difference)
+
+
 def _describe_certainty(difference: ArmDifference, compared: int, sign: int) -> str:
-    reference, pairs = difference.reference, difference.pairs
+    arm, reference, pairs = difference.arm, difference.reference, difference.pairs
     if pairs < 2:
-        return f"It was compared with {reference} on one seed, which shows nothing."
+        return f"Certainty: none. {arm} and {reference} share one seed; three are needed, preferably five."
     low, high = best_arm_interval(difference, compared)
-    level = f", {100 - 5 / compared:.4g} % as {compared} were compared" if compared > 1 else ""
-    interval = f"{difference.mean:+.3f} to {reference} ({low:+.3f} to {high:+.3f}{level}, {pairs} pairs)"
-    if not min(sign * low, sign * high) > 0:
-        return f"Its difference of {interval} is within the noise: no arm is shown to be better than {reference}."
-    few = " (few pairs: weak evidence)" if pairs < FEW else ""
-    return f"Its difference of {interval} is beyond the noise{few}."
+    gains = sign * low, sign * high
+    verdict = "within the noise" if min(gains) <= 0 <= max(gains) else "beyond the noise"
+    verdict = f"worse, {verdict}" if max(gains) < 0 else verdict
+    level = f"{100 - 5 / compared:.4g} % interval{f' as the best of {compared}' if compared > 1 else ''}"
+    return (
+        f"Certainty: {verdict}. {arm} differs from {reference} by {difference.mean:+.3f} "
+        f"({low:+.3f} to {high:+.3f}, {level}, {pairs} paired seeds{': weak evidence' if pairs < FEW else ''})."
+    )
 
 
-def _describe_saving(best: ArmResult) -> str:
-    assert best.difference is not None
-    needed, labels = best.labels_to_match, best.reference_labels
-    goal = f"the last value of {best.difference.reference} ({labels:.0f} labels per site)"
+def _describe_saving(best: ArmResult, difference: ArmDifference) -> str:
+    arm, needed, labels = difference.arm, best.labels_to_match, best.reference_labels
+    goal = f"the last value of {difference.reference} ({labels:.0f} labels per site)"
     if math.isnan(needed):
-        return f"It never reaches {goal}, so it saves no labels."
+        return f"Labels saved: none. {arm} never reaches {goal}."
+    saved = labels - needed
+    if abs(saved) < 0.5:
+        return f"Labels saved: none. {arm} needs as many to reach {goal}."
+    noise = ", but within the noise" if difference.is_noise else ""
+    start = f"Labels saved: {saved:.0f} per site ({saved / labels:.0%}){noise}. {arm}"
     if needed <= best.first_labels:
-        return f"It reaches {goal} in its first round."
-    return f"It reaches {goal} with {needed:.0f}: {labels - needed:.0f} saved."
+        return f"{start} reaches {goal} in its first round."
+    return f"{start} needs {needed:.0f} to reach {goal}."
 
 
 def _conclude(results: Sequence[ArmResult], metric: str) -> tuple[str, tuple[str, ...]]:
@@ -125,10 +136,7 @@ def _conclude(results: Sequence[ArmResult], metric: str) -> tuple[str, tuple[str
             (),
         )
     best, difference = max(rivals, key=lambda rival: _rank(rival[1]))
-    reference = next(result for result in results if result.arm is best.reference)
-    facts = [_state_interval(difference), _state_saving(best, difference, reference)]
-    if len(rivals) > 1:
-        facts.append(_state_best_of(difference, len(rivals)))
+    facts = [*_describe_lead(best, difference, compared=len(rivals))]
     if first not in (difference.arm, difference.reference):
         facts.append(
             f"{first} has the highest {metric} of all, {highest:.3f} against {best.outcome[0]:.3f} for "
@@ -165,37 +173,6 @@ def _make_headline(difference: ArmDifference, differences: Sequence[ArmDifferenc
     if difference.pairs < FEW:
         return f"{arm} is {size} {side} {random} in {metric} ({difference.pairs} seeds: weak evidence)."
     return f"{arm} beats {random} by {size} in {metric}."
-
-
-def _state_best_of(difference: ArmDifference, compared: int) -> str:
-    start = f"{difference.arm} is the best of {compared} compared strategies, which favours chance"
-    if difference.pairs < 2:
-        return f"{start}."
-    low, high = best_arm_interval(difference, compared)
-    return f"{start}: the interval corrected for that is {low:+.3f} to {high:+.3f}."
-
-
-def _state_interval(difference: ArmDifference) -> str:
-    if difference.pairs < 2:
-        return "Certainty: none. At least three seeds of both strategies are needed, preferably five."
-    few = "; few seeds" if difference.pairs < FEW else ""
-    return (
-        f"Certainty: the 95 % interval of the difference between {difference.arm} and {difference.reference} is "
-        f"{difference.low:+.3f} to {difference.high:+.3f} (bootstrap over {difference.pairs} paired seeds{few})."
-    )
-
-
-def _state_saving(best: ArmResult, difference: ArmDifference, reference: ArmResult) -> str:
-    arm, needed, labels = difference.arm, best.labels_to_match, best.reference_labels
-    goal = f"{reference.last:.3f}, which {difference.reference} reached with {labels:.0f} labels per site"
-    if math.isnan(needed):
-        return f"Labels saved: none. {arm} never reaches {goal}."
-    saved = labels - needed
-    if abs(saved) < 0.5:
-        return f"Labels saved: none. {arm} needs as many to reach {goal}."
-    noise = ", but within the noise" if difference.is_noise else ""
-    share = f"{saved / labels:.0%}"
-    return f"Labels saved: {saved:.0f} per site ({share}){noise}. {arm} needs {needed:.0f} to reach {goal}."
 
 
 def _compare_with_full(results: Sequence[ArmResult], arms: Sequence[Arm]) -> tuple[str, ...]:
