@@ -118,15 +118,6 @@ def test_the_network_stays_as_it_was(tmp_path: Path) -> None:
     assert all(parameter.requires_grad for parameter in model.network.parameters())
 
 
-def test_without_onnx_nothing_is_written_and_the_remedy_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FealError, match=r"pip install 'feal\[onnx\]'"):
-        export_model(made_up(), tmp_path / "out", format="both")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("failure", [FealError("no"), OSError(28, "No space left"), KeyboardInterrupt()])
 def test_a_failure_leaves_nothing(failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:

@@ -19,7 +19,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="New folder; one in exports/ by default.")] = None,
     format_: Annotated[
         Literal["onnx", "torchscript", "both", "none"],
-        typer.Option("--format", help="Graph to add to the weights; onnx needs `pip install 'feal[onnx]'`."),
+        typer.Option("--format", help="Graph to add to the weights."),
     ] = "torchscript",
     round_: FinishedRound = None,
 ) -> None:

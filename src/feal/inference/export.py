@@ -1,11 +1,7 @@
 """Export a trained model into a directory: safetensors with a model card, ONNX and TorchScript."""
 
 import copy
-import importlib.util
-import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +13,7 @@ from feal.errors import FealError
 from feal.fileio import atomic_directory, write_json, write_tensors, write_text
 from feal.inference.card import render_model_card
 from feal.inference.model import INFO_FILE, WEIGHTS, TrainedModel, without_directory
-from feal.models import Network
+from feal.models import Network, write_graph
 from feal.selection import SelectionContext
 from feal.settings import Transforms
 
@@ -50,11 +46,9 @@ def export_model(model: TrainedModel, out: Path, *, format: Format = "torchscrip
     """Write the model into the new directory `out`, which appears when everything is in it; return its files.
 
     Raises:
-        FealError: `out` exists, ONNX is requested and not installed, or a graph computes other values.
+        FealError: `out` exists, or torch cannot write the network as such a graph.
     """
     wanted = {"both": {"onnx", "torchscript"}, "none": set()}.get(format, {format})
-    if "onnx" in wanted:
-        _check_onnx()
     with atomic_directory(out) as folder:
         network = copy.deepcopy(model.network).cpu()
         sha256 = write_tensors(folder / WEIGHTS, network.state_dict())
@@ -66,7 +60,7 @@ def export_model(model: TrainedModel, out: Path, *, format: Format = "torchscrip
         if "torchscript" in wanted:
             _write_torchscript(graph, images, folder / TORCHSCRIPT)
         if "onnx" in wanted:
-            _write_onnx(graph, images, folder / ONNX)
+            (folder / ONNX).write_bytes(_write_onnx(graph, images))
         write_text(folder / CARD, render_model_card(info, name=out.resolve().name, formats=wanted))
         names = sorted(path.name for path in folder.iterdir())
     return [out / name for name in names]
@@ -92,44 +86,8 @@ def _write_torchscript(graph: InferenceGraph, images: torch.Tensor, path: Path) 
             )
 
 
-@torch.no_grad()
-def _write_onnx(graph: InferenceGraph, images: torch.Tensor, path: Path) -> None:
-    import onnx
-
+def _write_onnx(graph: InferenceGraph, images: torch.Tensor) -> bytes:
     try:
-        with _quiet():
-            torch.onnx.export(
-                graph,
-                (images,),
-                str(path),
-                input_names=["images"],
-                output_names=["logits", "probability"],
-                dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
-    except torch.onnx.OnnxExporterError as error:
-        raise FealError("torch cannot write this network as ONNX: export it with --format torchscript.") from error
-    onnx.checker.check_model(str(path), full_check=True)
-
-
-def _check_onnx() -> None:
-    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise FealError(f"ONNX needs {' and '.join(missing)}: install them with `pip install 'feal[onnx]'`.")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the warnings of torch's exporter about its own internals and about a missing torchvision."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            warnings.simplefilter("ignore", DeprecationWarning)
-            yield
-    finally:
-        logger.setLevel(before)
+        return write_graph(graph, images, outputs=("logits", "probability"))
+    except FealError as error:
+        raise FealError(f"{error} Export it with --format torchscript.") from error

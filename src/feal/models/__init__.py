@@ -12,6 +12,9 @@ from feal.models.build import list_models as list_models
 from feal.models.build import restore_model as restore_model
 from feal.models.folding import fold_batch_norms as fold_batch_norms
 from feal.models.frozen import SplitClassifier as SplitClassifier
+from feal.models.frozen import Trunk as Trunk
+from feal.models.onnx import OnnxGraph as OnnxGraph
+from feal.models.onnx import write_graph as write_graph
 from feal.models.pretrained import build_initial_model as build_initial_model
 from feal.models.pretrained import check_weights_source as check_weights_source
 from feal.models.pretrained import load_weights as load_weights

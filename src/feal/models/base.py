@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -42,11 +43,17 @@ def pool_3x3(maps: Tensor) -> Tensor:
 
     A side that 3 does not divide gives cells that overlap by a row or column, as in the authors' code.
 
-    >>> import torch
     >>> pool_3x3(torch.arange(16.0).reshape(1, 1, 4, 4))
     tensor([[ 2.5000,  3.5000,  4.5000,  6.5000,  7.5000,  8.5000, 10.5000, 11.5000,
              12.5000]])
     """
+    if torch.onnx.is_in_onnx_export():  # ONNX cannot pool to a size that does not divide that of the maps
+        down, across = (
+            [slice(cell * side // 3, -(-(cell + 1) * side // 3)) for cell in range(3)]
+            for side in map(int, maps.shape[2:])
+        )
+        cells = [maps[:, :, rows, columns].mean((2, 3)) for rows in down for columns in across]
+        return torch.stack(cells, dim=2).flatten(1)
     return F.adaptive_avg_pool2d(maps, 3).flatten(1)
 
 

@@ -1,4 +1,4 @@
-"""Classifiers whose upper part can be trained alone on the outputs of a frozen trunk."""
+"""Frozen trunks, and classifiers whose upper part can be trained alone on the outputs of one."""
 
 from abc import abstractmethod
 from typing import ClassVar, Self
@@ -104,8 +104,20 @@ class SplitClassifier(Network):
         return inputs[:, : self.lower_channels].contiguous(memory_format=form)
 
 
+class Trunk(nn.Module):
+    """The layers of a network below a part of it, see `Network.run_trunk`."""
+
+    def __init__(self, network: Network, part: Trainable) -> None:
+        super().__init__()
+        self.network = network
+        self.part = part
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.network.run_trunk(images, part=self.part)
+
+
 def _append_channels(maps: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Append the numbers [B, n] to maps [B, C, h, w] as further channels, the last one filled up with zeros."""
     pixels = maps.shape[2] * maps.shape[3]
     padded = F.pad(numbers, (0, -numbers.shape[1] % pixels))
-    return torch.cat([maps, padded.reshape(len(maps), -1, *maps.shape[2:])], dim=1)
+    return torch.cat([maps, padded.reshape(maps.shape[0], -1, *maps.shape[2:])], dim=1)
