@@ -3,7 +3,8 @@
 The bare loop has every image in memory as float32 already; the site reads stored bytes by row from its
 memory-mapped array, as in a run. Transforms are compared with a training step of the same batch. Where only the
 tail or the head of a network is trained, it reads what the trunk made of the images from a file, as in a run; how
-long the trunk takes for one view of them, once for all runs, stands beside it. One thread, CPU time, median of
+long the trunk below the head takes for one view of them, once for all runs, stands beside it: by torch, by
+onnxruntime, and the seconds to write it as a graph for the latter, once a site. One thread, CPU time, median of
 interleaved repeats; nothing is asserted.
 
     python benchmarks/training.py [--quick] [--only loop|transforms|parts]
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,9 @@ from feal.evidential import EvidentialCrossEntropy, EvidentialDice
 from feal.federation.site.feature_cache import CachedFeatures
 from feal.federation.site.training import Images, Inputs, LabelledSamples, Trainer, draw_batches
 from feal.losses import Objective, PlainCrossEntropy
-from feal.models import Network, SplitClassifier
+from feal.models import Network, OnnxGraph, Trunk, write_graph
 from feal.settings import Trainable, Training, Transforms
+from feal.tensors import resolve_batch_size, retain_memory
 from timing import median_seconds, print_table
 
 CPU = torch.device("cpu")
@@ -166,21 +167,17 @@ def part_epoch(case: Case, network: Network, inputs: Inputs, targets: torch.Tens
     train_epoch(case, network, GivenSamples(inputs, np.arange(len(targets)), targets), PlainCrossEntropy(None))
 
 
-def measure_parts(case: Case, repeats: int) -> tuple[dict[str, float], float]:
-    """Return CPU seconds of an epoch by part, and those of the trunk below the head over all images."""
+def measure_parts(case: Case, repeats: int) -> dict[str, float]:
+    """Return CPU seconds of an epoch by part."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         site = case.site(folder / "noise")
         rows = np.arange(case.samples)
         targets = open_labels(site).read(rows).long()
         inputs: dict[Trainable, Inputs] = {"all": Images(site, Transforms(), device=CPU)}
-        whole = case.network().eval()
-        assert isinstance(whole, SplitClassifier)
+        whole = case.network().eval().requires_grad_(False)
         for part in get_args(Trainable)[1:]:
-            began = time.process_time()
-            with torch.no_grad():
-                outputs = whole.run_trunk(inputs["all"].read(rows), part=part).numpy()
-            took = time.process_time() - began
+            outputs = whole.run_trunk(inputs["all"].read(rows), part=part).numpy()
             write_array(folder / f"{part}.npy", outputs)
             stored = StoredArray(folder / f"{part}.npy", shape=outputs.shape, kinds=("float32",))
             inputs[part] = CachedFeatures(stored, views=1, device=CPU)
@@ -189,18 +186,39 @@ def measure_parts(case: Case, repeats: int) -> tuple[dict[str, float], float]:
             for part, given in inputs.items()
         }
         median_seconds(forms, 1)
-        return median_seconds(forms, repeats), took
+        return median_seconds(forms, repeats)
+
+
+def measure_trunk(case: Case, repeats: int) -> dict[str, float]:
+    """Return CPU seconds of the trunk over all images by each library, and those of writing it as a graph."""
+    network = case.network()
+    trunk = Trunk(network, network.trainable_parts[-1]).eval().requires_grad_(False)
+    images = torch.rand(case.samples, 3, case.size, case.size).to(memory_format=torch.channels_last)
+    batches = images.split(resolve_batch_size("auto", height=case.size, width=case.size))
+    graph = OnnxGraph(write_graph(trunk, images[:3]), threads=1)
+    forms = {
+        "torch": lambda: [trunk(batch) for batch in batches],
+        "onnxruntime": lambda: [graph(batch) for batch in batches],
+        "graph": lambda: OnnxGraph(write_graph(trunk, images[:3]), threads=1),
+    }
+    median_seconds(forms, 1)
+    return median_seconds(forms, repeats)
 
 
 def part_rows(repeats: int) -> Iterator[list[str]]:
     """Yield a row for each network."""
-    yield ["ms an image", "size", "all", "tail", "ratio", "head", "ratio", "trunk, once a view"]
+    retain_memory()  # as a site does; it cannot be undone, so these rows come last
+    trunk = ["trunk, torch", "onnxruntime", "ratio", "graph, s once"]
+    yield ["ms an image", "size", "all", "tail", "ratio", "head", "ratio", *trunk]
     for case in PART_CASES:
-        seconds, trunk = measure_parts(case, repeats)
-        cells = [f"{1000 * seconds['all'] / case.samples:.2f}"]
+        seconds = measure_parts(case, repeats) | measure_trunk(case, repeats)
+        times = {name: 1000 * value / case.samples for name, value in seconds.items()}
+        cells = [f"{times['all']:.2f}"]
         for part in ("tail", "head"):
-            cells += [f"{1000 * seconds[part] / case.samples:.3f}", f"{seconds['all'] / seconds[part]:.0f}"]
-        yield [case.model, str(case.size), *cells, f"{1000 * trunk / case.samples:.1f}"]
+            cells += [f"{times[part]:.3f}", f"{times['all'] / times[part]:.0f}"]
+        cells += [f"{times[name]:.2f}" for name in ("torch", "onnxruntime")]
+        ratio = times["torch"] / times["onnxruntime"]
+        yield [case.model, str(case.size), *cells, f"{ratio:.2f}", f"{seconds['graph']:.2f}"]
 
 
 PARTS = {"loop": loop_rows, "transforms": transform_rows, "parts": part_rows}

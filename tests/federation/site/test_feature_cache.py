@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import shutil
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from feal.data import open_prepared
+from feal.data import PreparedSet, open_prepared
 from feal.errors import FealError
 from feal.federation.site import feature_cache as trunk_module
 from feal.federation.site.feature_cache import (
@@ -34,16 +36,24 @@ CPU = torch.device("cpu")
 LABELS = torch.tensor([2, 0, 1, 1])
 
 
+def open_site(data: PreparedSet, settings: Settings) -> CachedFeatures:
+    site = data.site("alder")
+    read = Images(site, settings.transforms, device=CPU).read
+    return open_features(data, site, TrunkSpec.from_settings(settings, device=CPU), read=read)
+
+
 class Bench:
     """Prepared data, a file of weights, and the outputs of one site."""
 
-    def __init__(self, folder: Path, *, part: str = "tail", samples: int = 30, **changes: object) -> None:
+    def __init__(
+        self, folder: Path, *, part: str = "tail", samples: int = 30, model: str = "tiny-cnn", **changes: object
+    ) -> None:
         self.data = open_prepared(write_prepared(folder / "data", samples=samples))
         self.site = self.data.site("alder")
         weights = write_weights(folder / "weights.safetensors")
         self.settings = Settings(
             dataset="blocks",
-            model="tiny-cnn",
+            model=model,
             weights=str(weights),
             weights_digest=hash_tensors(load_file(weights)),
             training={"trainable": part, **changes},
@@ -53,10 +63,23 @@ class Bench:
         return np.array(self.inputs(**changes).features.array)
 
     def inputs(self, **changes: object) -> CachedFeatures:
-        settings = self.settings.model_copy(update=changes)
-        read = Images(self.site, settings.transforms, device=CPU).read
-        spec = TrunkSpec.from_settings(settings, device=CPU)
-        return open_features(self.data, self.site, spec, read=read)
+        return open_site(self.data, self.settings.model_copy(update=changes))
+
+    def expect(self, *, views: int) -> np.ndarray:
+        """What torch computes of all images at once."""
+        size = {"classes": 3, "channels": 3, "height": 32, "width": 32}
+        whole = build_initial_model(
+            self.settings.model.name, weights=self.settings.weights, task="classification", **size
+        ).eval()
+        images = Images(self.site, Transforms(), device=CPU).read(np.arange(len(self.site)))
+        part = self.settings.training.trainable
+        with torch.no_grad():
+            outputs = [whole.run_trunk(view_images(images, view), part=part) for view in range(views)]
+        return torch.stack(outputs, dim=1).flatten(0, 1).numpy()
+
+    @property
+    def facts(self) -> dict[str, object]:
+        return json.loads(self.files[0].with_suffix(".json").read_text())
 
     @property
     def files(self) -> list[Path]:
@@ -72,15 +95,32 @@ def bench(tmp_path: Path) -> Bench:
 def test_they_are_what_the_trunk_makes_of_every_view_in_order(part: str, tmp_path: Path) -> None:
     bench = Bench(tmp_path, part=part, views=5)
     found = bench.open()
-    facts = {"classes": 3, "channels": 3, "height": 32, "width": 32}
-    whole = build_initial_model(
-        bench.settings.model.name, weights=bench.settings.weights, task="classification", **facts
-    ).eval()
-    images = Images(bench.site, Transforms(), device=CPU).read(np.arange(30))
-    with torch.no_grad():
-        expected = torch.stack([whole.run_trunk(view_images(images, view), part=part) for view in range(5)], dim=1)
     assert found.dtype == np.float32
-    assert np.array_equal(found, expected.flatten(0, 1).numpy())
+    np.testing.assert_allclose(found, bench.expect(views=5), rtol=1e-5, atol=1e-5)
+    assert bench.facts["engine"] == "onnxruntime"
+
+
+OWN = """
+import torch
+from feal.models.tiny_cnn import TinyCNN
+
+class Own(TinyCNN):
+    def run_lower(self, images):
+        maps, late = super().run_lower(images)
+        return torch.digamma(1 + maps), late
+"""
+
+
+@pytest.mark.parametrize("part", ["tail", "head"])
+def test_a_network_that_onnx_cannot_hold_is_run_by_torch_and_said_once(part: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    bench = Bench(tmp_path, part=part, model=f"{tmp_path / 'own.py'}:Own")
+    with pytest.warns(UserWarning, match=r"as ONNX .* The trunk of .*own.py:Own is run by torch") as said:
+        found = bench.open()
+    assert np.array_equal(found, bench.expect(views=4))
+    assert bench.facts["engine"] == "torch"
+    assert len(said) == 1
+    bench.open()
 
 
 def test_a_crop_of_the_centre_is_what_the_trunk_sees(bench: Bench) -> None:
@@ -142,6 +182,22 @@ def test_they_are_computed_once_and_again_to_the_same_bytes(bench: Bench, monkey
     assert not list(path.parent.glob("*.part"))
 
 
+def _open_elsewhere(root: Path, settings: Settings) -> np.ndarray:
+    with use_threads(settings.threads):
+        return np.array(open_site(open_prepared(root), settings).features.array)
+
+
+@pytest.mark.slow
+def test_of_two_processes_one_computes_them(bench: Bench) -> None:
+    expected = bench.open()
+    (path,) = bench.files
+    path.unlink()
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        found = list(processes.map(_open_elsewhere, [bench.data.root] * 2, [bench.settings] * 2))
+    assert all(np.array_equal(outputs, expected) for outputs in found)
+    assert sorted(file.suffix for file in path.parent.iterdir()) == [".json", ".lock", ".npy"]
+
+
 def test_random_states_are_left_alone(bench: Bench) -> None:
     before = torch.get_rng_state()
     bench.open()
@@ -176,7 +232,7 @@ def test_what_is_damaged_is_computed_anew(bench: Bench, damage: str) -> None:
 def test_who_is_stopped_goes_on_from_there_to_the_same_bytes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, torn: bool
 ) -> None:
-    monkeypatch.setattr(trunk_module, "BATCH", 8)
+    monkeypatch.setattr(trunk_module, "resolve_batch_size", lambda *args, **size: 8)
     bench.open()
     (path,) = bench.files
     expected, part = path.read_bytes(), path.with_name(f".{path.name}.part")

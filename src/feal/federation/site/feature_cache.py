@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,19 +26,19 @@ from feal.data.samples import Rows
 from feal.data.verify import check_files, compute_checksum
 from feal.errors import FealError
 from feal.fileio import lock_file, read_json, rename_durably, user_cache, write_error, write_json
-from feal.models import Network, build_initial_model
+from feal.models import OnnxGraph, Trunk, build_initial_model, write_graph
 from feal.plugins import short_name
 from feal.settings import Component, Settings, Trainable
-from feal.tensors import to_device
+from feal.tensors import resolve_batch_size, to_device
 
 MAX_VIEWS = 8
 MARGIN = 1 / 16
 """Share of the image that an enlarged view leaves out on every side."""
-BATCH = 64
 TYPE = "float32"
 _FORMAT = 1
 
 _ReadRows = Callable[[Rows], torch.Tensor]
+_RunTrunk = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +153,7 @@ def open_features(data: PreparedSet, site: PreparedSite, spec: TrunkSpec, *, rea
             if not _is_complete(path):
                 # The name stands for the images as prepared: outputs of damaged ones would outlive their repair.
                 check_files(data, site.name, only=IMAGE_FILE)
-                _compute(path, site, spec, _build_trunk(data, spec), read, origin=_origin(data))
+                _compute(path, data, site, spec, read)
                 _remove_outdated(path, data)
     stored = StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))
     return CachedFeatures(stored, views=spec.views, device=spec.device)
@@ -163,7 +164,7 @@ def _name(data: PreparedSet, site: PreparedSite, spec: TrunkSpec) -> str:
     assert spec.weights_digest is not None
     decisive = [_FORMAT, data.digest, site.name, spec.model.model_dump(), spec.weights_digest, spec.views]
     decisive += [spec.normalise, spec.device.type, spec.threads, torch.__version__]
-    decisive += [version("monai"), cpu.get_cpu_capability()]
+    decisive += [*map(version, ("monai", "onnx", "onnxruntime")), cpu.get_cpu_capability()]
     decisive += [spec.crop] if spec.crop else []
     digest = hashlib.blake2b(json.dumps(decisive).encode(), digest_size=8).hexdigest()
     return f"{site.name}-{short_name(spec.model.name)}-{spec.part}-{digest}"
@@ -204,7 +205,11 @@ def _checksum(path: Path, changed: int, size: int) -> str:
     return compute_checksum(path)
 
 
-def _build_trunk(data: PreparedSet, spec: TrunkSpec) -> Network:
+def _open_trunk(data: PreparedSet, spec: TrunkSpec, *, size: Sequence[int]) -> tuple[_RunTrunk, str]:
+    """Return a function that runs the trunk on images [b, *size], and the name of the library that does it.
+
+    On a CPU that is onnxruntime, or torch where a user's network cannot be written as ONNX.
+    """
     network = build_initial_model(
         spec.model.name,
         params=spec.model.params,
@@ -217,37 +222,39 @@ def _build_trunk(data: PreparedSet, spec: TrunkSpec) -> Network:
         height=data.height,
         width=data.width,
     )
-    return network.to(spec.device).eval()
+    trunk = Trunk(network, spec.part).to(spec.device).eval().requires_grad_(False)
+    if spec.device.type == "cpu":
+        try:
+            examples = torch.rand(3, *size, generator=torch.Generator().manual_seed(0))
+            return OnnxGraph(write_graph(trunk, examples), threads=spec.threads), "onnxruntime"
+        except FealError as error:
+            slower = f"The trunk of {spec.model.name} is run by torch, which takes longer."
+            warnings.warn(f"{error} {slower}", stacklevel=2)
+    return trunk, "torch"
 
 
 @torch.no_grad()
-def _compute(
-    path: Path,
-    site: PreparedSite,
-    spec: TrunkSpec,
-    trunk: Network,
-    read: _ReadRows,
-    *,
-    origin: Mapping[str, str],
-) -> None:
-    views = range(spec.views)
+def _compute(path: Path, data: PreparedSet, site: PreparedSite, spec: TrunkSpec, read: _ReadRows) -> None:
     temporary = _partial(path)
-    row = tuple(trunk.run_trunk(read(np.arange(1)), part=spec.part).shape[1:])
-    batches = np.split(np.arange(len(site)), range(BATCH, len(site), BATCH))
+    image = read(np.arange(1))
+    height, width = image.shape[2:]
+    size = resolve_batch_size("auto", height=height, width=width)
+    trunk, engine = _open_trunk(data, spec, size=image.shape[1:])
+    row = tuple(trunk(image).shape[1:])
     try:
-        done = _count_batches(temporary, row=row, size=BATCH * len(views))
-        with ArrayWriter(temporary, row=row, dtype=TYPE, keep=done * BATCH * len(views)) as writer:
-            for rows in batches[done:]:
-                images = read(rows)
-                outputs = [trunk.run_trunk(view_images(images, view), part=spec.part) for view in views]
+        done = _count_batches(temporary, row=row, size=size * spec.views) * size
+        with ArrayWriter(temporary, row=row, dtype=TYPE, keep=done * spec.views) as writer:
+            for start in range(done, len(site), size):
+                images = read(np.arange(start, min(start + size, len(site))))
+                outputs = [trunk(view_images(images, view)) for view in range(spec.views)]
                 writer.append(torch.stack(outputs, dim=1).flatten(0, 1).cpu().numpy())
                 writer.sync()
-        facts = {"shape": [writer.rows, *row], "sha256": compute_checksum(temporary), **origin}
+        facts = {"shape": [writer.rows, *row], "sha256": compute_checksum(temporary), "engine": engine}
         rename_durably(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise write_error(path, error) from error
-    write_json(_facts(path), facts)
+    write_json(_facts(path), {**facts, **_origin(data)})
 
 
 def _origin(data: PreparedSet) -> dict[str, str]:
