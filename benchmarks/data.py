@@ -1,7 +1,8 @@
-"""Prepared data: preparing with two processes, reading against decoding, and sites that no memory holds.
+"""Prepared data: preparing against pillow alone, reading against decoding, and sites that no memory holds.
 
-Medians of interleaved repeats; preparing in wall-clock seconds, reading in CPU seconds of one thread; memory is
-measured in fresh processes, on arrays that are files with holes. Nothing is asserted.
+Medians of interleaved repeats, in CPU seconds; the speed-up by a second thread is in wall-clock seconds and needs
+two free cores. Frames are those of Fed-Polyp where FEAL_TEST_DATA has them. Memory is measured in fresh processes,
+on arrays that are files with holes. Nothing is asserted.
 
     python benchmarks/data.py [--quick] [--only preparing|reading|large]
 """
@@ -9,6 +10,9 @@ measured in fresh processes, on arrays that are files with holes. Nothing is ass
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -21,6 +25,7 @@ from PIL import Image
 
 from cases import Case, write_hollow_site
 from feal.data import PreparedSite, open_prepared
+from feal.data.prepare.datasets.polyp import FedPolyp
 from feal.data.prepare.decode import decode_image, to_rgb
 from feal.data.prepare.image_folder import ImageFolder, open_image_folder
 from feal.data.prepare.pipeline import prepare_dataset
@@ -29,6 +34,7 @@ from feal.rng import Address
 from feal.selection import STRATEGIES
 from timing import (
     Measurement,
+    cpu_seconds,
     format_megabytes,
     format_seconds,
     measure,
@@ -53,22 +59,72 @@ def draw_pictures(folder: Path, count: int) -> Path:
     return folder
 
 
+def gather_frames(folder: Path, count: int) -> list[tuple[Path, Path]]:
+    """Write `count` frames and masks at each site, laid out as Fed-Polyp: of FEAL_TEST_DATA, or drawn."""
+    real = Path(os.environ.get("FEAL_TEST_DATA", "/nowhere")) / "fed_polyp"
+    draw = np.random.default_rng(0)
+    pairs = []
+    for names in FedPolyp.site_folders.values():
+        for kind in ("image", "mask"):
+            (folder / names[0] / kind).mkdir(parents=True)
+        masks = {path.stem: path for path in (real / names[0] / "mask").glob("*")}
+        found = sorted((real / names[0] / "image").glob("*"))[:count]
+        for path in found:
+            pairs.append(
+                (folder / names[0] / "image" / path.name, folder / names[0] / "mask" / masks[path.stem].name)
+            )
+            shutil.copy(path, pairs[-1][0])
+            shutil.copy(masks[path.stem], pairs[-1][1])
+        for number in range(count if not found else 0):
+            coarse = Image.fromarray(draw.integers(0, 256, (36, 48, 3), dtype=np.uint8))
+            frame = coarse.resize((480, 360), Image.Resampling.BICUBIC)
+            pairs.append(
+                (folder / names[0] / "image" / f"{number}.jpg", folder / names[0] / "mask" / f"{number}.png")
+            )
+            frame.save(pairs[-1][0], quality=90)
+            frame.convert("L").point(lambda value: 255 if value > 128 else 0).save(pairs[-1][1])
+    return pairs
+
+
+def fit_by_pillow(pair: tuple[Path, Path], size: int) -> list[np.ndarray]:
+    """Decode, resize and letterbox a frame and its mask by pillow alone."""
+    arrays = []
+    for path, mode, how in zip(
+        pair, ("RGB", "L"), (Image.Resampling.BILINEAR, Image.Resampling.NEAREST), strict=True
+    ):
+        with Image.open(path) as file:
+            image = file.convert(mode)
+        scale = size / max(image.size)
+        small = image.resize((round(image.width * scale), round(image.height * scale)), how)
+        canvas = Image.new(mode, (size, size))
+        canvas.paste(small, ((size - small.width) // 2, (size - small.height) // 2))
+        arrays.append(np.asarray(canvas))
+    return arrays
+
+
 def preparing_rows(count: int, repeats: int) -> Iterator[list[str]]:
-    """Yield wall-clock seconds of preparing the same images with one and two processes."""
-    yield ["", "pictures", "seconds", "pictures a second", "ratio"]
+    """Yield CPU milliseconds and wall-clock seconds of preparing the same frames by one and two threads."""
+    yield ["", "frames", "CPU ms a frame", "ratio to pillow", "wall-clock s", "speed-up"]
     with tempfile.TemporaryDirectory() as place:
-        source = draw_pictures(Path(place) / "pictures", count)
-        times: dict[int, list[float]] = {1: [], 2: []}
-        for repeat in range(repeats):
-            for processes, taken in times.items():
-                own = open_image_folder(source, task="classification", name="own")
+        pairs = gather_frames(Path(place) / "frames", count)
+        targets = (Path(place) / str(number) for number in itertools.count())
+        forms: dict[str, Callable[[], object]] = {
+            "pillow alone": lambda: [fit_by_pillow(pair, FedPolyp.size) for pair in pairs],
+            "1 thread": lambda: prepare_dataset(FedPolyp(), Path(place) / "frames", next(targets), threads=1),
+            "2 threads": lambda: prepare_dataset(FedPolyp(), Path(place) / "frames", next(targets), threads=2),
+        }
+        cpu: dict[str, list[float]] = {name: [] for name in forms}
+        wall: dict[str, list[float]] = {name: [] for name in forms}
+        for _ in range(repeats):
+            for name, form in forms.items():
                 start = time.perf_counter()
-                prepare_dataset(own, source, Path(place) / f"{processes}-{repeat}", size=SIZE, processes=processes)
-                taken.append(time.perf_counter() - start)
-    seconds = {processes: statistics.median(taken) for processes, taken in times.items()}
-    for processes, median in seconds.items():
-        name = f"{processes} process{'es' if processes > 1 else ''}"
-        yield [name, str(count), f"{median:.1f}", f"{count / median:.0f}", f"{seconds[1] / median:.2f}"]
+                cpu[name].append(cpu_seconds(form))
+                wall[name].append(time.perf_counter() - start)
+    for name in forms:
+        ratio = statistics.median(cpu[name]) / statistics.median(cpu["pillow alone"])
+        figures = [f"{1e3 * statistics.median(cpu[name]) / len(pairs):.2f}", f"{ratio:.2f}"]
+        speed_up = statistics.median(wall["1 thread"]) / statistics.median(wall[name])
+        yield [name, str(len(pairs)), *figures, f"{statistics.median(wall[name]):.1f}", f"{speed_up:.2f}"]
 
 
 def reading_rows(count: int, repeats: int) -> Iterator[list[str]]:
@@ -77,7 +133,7 @@ def reading_rows(count: int, repeats: int) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory() as place:
         source = draw_pictures(Path(place) / "pictures", count)
         own = open_image_folder(source, task="classification", name="own")
-        root = prepare_dataset(own, source, Path(place) / "prepared", size=SIZE, processes=1).root
+        root = prepare_dataset(own, source, Path(place) / "prepared", size=SIZE, threads=1).root
         site = open_prepared(root).site("site0")
         order = np.random.default_rng(0).permutation(len(site))
         batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
@@ -161,8 +217,8 @@ def main() -> None:
     torch.set_num_threads(1)
     quick, parts = options.quick, [options.only] if options.only else ["preparing", "reading", "large"]
     if "preparing" in parts:
-        print(f"Preparing photographs of 1024 x 768 at {SIZE} pixels, wall-clock seconds")
-        print_table(preparing_rows(200 if quick else 2000, 1 if quick else 7))
+        print(f"Preparing frames with masks at {FedPolyp.size} pixels")
+        print_table(preparing_rows(25 if quick else 150, 3 if quick else 7))
     if "reading" in parts:
         print(f"Training batches of {BATCH} at {SIZE} pixels, CPU seconds")
         print_table(reading_rows(128 if quick else 512, 3 if quick else 7))

@@ -107,3 +107,20 @@ def test_a_whole_folder_takes_no_place_that_is_taken(tmp_path: Path) -> None:
             pytest.fail("entered")
     assert (tmp_path / "file").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_file_gets_another_name_or_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    def refused(self: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not has_links:
+        monkeypatch.setattr(Path, "hardlink_to", refused)
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(b"new")
+    target.write_bytes(b"old")
+    fileio.link_or_copy(source, target)
+    assert target.read_bytes() == b"new"
+    assert target.samefile(source) == has_links

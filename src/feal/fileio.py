@@ -50,6 +50,17 @@ def rename_durably(temporary: Path, final: Path) -> None:
     sync_directory(final.parent)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a synced file another name, or copy and sync it where the file system has no hard links."""
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
+
+
 def sync_directory(folder: Path) -> None:
     """Flush the names of a directory's files to disk."""
     number = os.open(folder, os.O_RDONLY)

@@ -59,7 +59,6 @@ def run_tasks(
     perform: Callable[[_T], _R],
     *,
     processes: int,
-    initialize: Callable[[], object] | None = None,
     on_tick: Callable[[Sequence[_T]], None] = lambda _: None,
     tick: float = 1.0,
 ) -> Generator[tuple[_T, _R | Exception], None, None]:
@@ -72,7 +71,6 @@ def run_tasks(
         tasks: any objects that can be pickled.
         perform: called in a worker process; it can be pickled, too.
         processes: the largest number of workers.
-        initialize: called once in each worker, before `perform` is unpickled there.
         on_tick: called at least every `tick` seconds with the tasks in progress.
         tick: seconds.
     """
@@ -85,7 +83,7 @@ def run_tasks(
                 workers.remove(worker)
             while waiting and len(workers) < processes:
                 with _defer_interrupts():
-                    workers.append(_Worker(perform, initialize))
+                    workers.append(_Worker(perform))
             for worker in workers:
                 if worker.is_idle and waiting:
                     worker.send(waiting.popleft())
@@ -105,10 +103,10 @@ def run_tasks(
 class _Worker(Generic[_T, _R]):
     """The parent's end of one worker process."""
 
-    def __init__(self, perform: Callable[[_T], _R], initialize: Callable[[], object] | None) -> None:
+    def __init__(self, perform: Callable[[_T], _R]) -> None:
         context = get_context("spawn")
         self.pipe, far_end = context.Pipe()
-        self._process = context.Process(target=_serve, args=(far_end, os.getpid(), initialize))
+        self._process = context.Process(target=_serve, args=(far_end, os.getpid()))
         self._process.start()
         far_end.close()
         self._sent = 0
@@ -181,13 +179,11 @@ def _defer_interrupts() -> Iterator[None]:
         handler(signal.SIGINT, None)
 
 
-def _serve(pipe: connection.Connection, parent: int, initialize: Callable[[], object] | None) -> None:
+def _serve(pipe: connection.Connection, parent: int) -> None:
     """Perform tasks until the parent stops this process or ends; the parent alone reacts to Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     exit_with_parent(parent)
-    if initialize is not None:
-        initialize()
     perform = pipe.recv()
     while True:
         task = pipe.recv()

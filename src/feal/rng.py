@@ -1,9 +1,13 @@
 """Random generators seeded by address: by what they are for, never by what was drawn before."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:  # takes seconds to import, and seeds do without
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +35,12 @@ class Address:
 
     def generator(self) -> torch.Generator:
         """Return a new generator seeded by this address."""
+        import torch
+
         return torch.Generator().manual_seed(self.derive_seed())
 
     def seed_torch(self) -> None:
         """Seed torch's global generator, which initial weights and dropout draw from."""
+        import torch
+
         torch.manual_seed(self.derive_seed())

@@ -1,6 +1,8 @@
 """`feal data prepare`, `check` and `show` as a person types them."""
 
 import json
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -55,7 +57,7 @@ def _preparing(pictures: Path) -> tuple[object, ...]:
 
 def test_pictures_are_prepared_checked_and_shown(command: Command, pictures: Path) -> None:
     words = _preparing(pictures)
-    first = command(*words, "--name", "mine", "--processes", 1)
+    first = command(*words, "--name", "mine", "--threads", 1)
     assert first.code == 0, first.err
     assert "is prepared" in first.out
     assert "feal data show to" in first.out
@@ -76,13 +78,13 @@ def test_findings_are_a_table_and_exit_code_2(command: Command, pictures: Path) 
     bad = pictures / "alder" / "a" / "00.png"
     bad.write_bytes(b"[bold]none")
     words = _preparing(pictures)
-    ended = command(*words, "--processes", 1)
+    ended = command(*words, "--threads", 1)
     assert ended.code == 2
     assert "alder/a/00.png" in ended.out
     assert ended.err.startswith("Error: 1 problem was found in")
     assert "--skip-bad" in ended.err
     assert not Path("to").exists()
-    without = command(*words, "--processes", 1, "--skip-bad")
+    without = command(*words, "--threads", 1, "--skip-bad")
     assert without.code == 0, without.err
     assert "Left out, 1 findings" in without.out
     assert json.loads(Path("to/manifest.json").read_text())["source"]["left_out"][0]["file"] == "alder/a/00.png"
@@ -107,14 +109,9 @@ def test_a_damaged_set(command: Command, pictures: Path) -> None:
     assert not Path("sheets").exists()
 
 
-@pytest.mark.slow
-def test_a_class_of_ones_own_also_in_processes(
-    command: Command, pictures: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("feal.data.prepare.pipeline._CHUNK_RECORDS", 6)
-    monkeypatch.setattr("feal.data.prepare.pipeline._PARALLEL_SECONDS", 0.0)
+def test_a_class_of_ones_own_also_in_threads(command: Command, pictures: Path) -> None:
     Path("my_set.py").write_text(OWN)
-    ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--processes", 2)
+    ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--threads", 2)
     assert ended.code == 0, ended.err
     assert "mine: classification, 32 x 32 pixels, 3 channels" in ended.out
 
@@ -154,7 +151,7 @@ def test_mistakes_in_a_class_are_one_sentence(
 ) -> None:
     assert OWN.count(old) == 1
     Path("my_set.py").write_text(OWN.replace(old, new))
-    ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--processes", 1)
+    ended = command("data", "prepare", "my_set.py:Mine", "--from", pictures, "--to", "to", "--threads", 1)
     assert ended.code == 2
     assert sentence in " ".join((ended.out + ended.err).split())
     assert "Traceback" not in ended.err
@@ -166,7 +163,7 @@ def test_the_pages_class_finds_a_picture_of_another_name(command: Command, pictu
     for number, path in enumerate(sorted(pictures.rglob("*.png"))):
         path.rename(pictures / f"alder-p{number}-{('benign', 'malignant')[number % 2]}-{number}.png")
     Image.new("RGB", (9, 9)).save(pictures / "readme.png")
-    ended = command("data", "prepare", "my_set.py:MySet", "--from", pictures, "--to", "to", "--processes", 1)
+    ended = command("data", "prepare", "my_set.py:MySet", "--from", pictures, "--to", "to", "--threads", 1)
     assert ended.code == 2
     assert "1 problem was found" in ended.err
     assert "readme.png is not called SITE-PATIENT-CLASS-NUMBER.png" in " ".join(ended.err.split())
@@ -186,7 +183,7 @@ def test_sizes_of_a_set_lie_side_by_side(
     monkeypatch.setenv("FEAL_DATA", str(kept))
     words = ("data", "prepare", "folder", "--from", pictures, "--task", "classification", "--name", "mine")
     for size in (32, 48):
-        assert command(*words, "--size", size, "--processes", 1).code == 0
+        assert command(*words, "--size", size, "--threads", 1).code == 0
     assert sorted(path.name for path in kept.iterdir()) == ["mine-32", "mine-48"]
     assert "mine-48 is intact" in "".join(command("data", "check", "mine", "size=48").out.split("\n"))
     assert command("data", "show", "mine", "size=32", "--out", "sheets").code == 0
@@ -208,9 +205,9 @@ def test_splits_of_a_set_lie_side_by_side(
     monkeypatch.setenv("FEAL_DATA", str(kept))
     words = ("data", "prepare", "folder", "--from", pictures, "--task", "classification", "--name", "mine")
     for rule in ("shipped", "8:2"):
-        assert command(*words, "--split", rule, "--processes", 1).code == 0
+        assert command(*words, "--split", rule, "--threads", 1).code == 0
     assert sorted(path.name for path in kept.iterdir()) == ["mine", "mine-8-2"]
-    again = command(*words, "--split", "8:2", "--processes", 1)
+    again = command(*words, "--split", "8:2", "--threads", 1)
     assert "mine-8-2 was already prepared from the same files" in " ".join(again.out.split())
     assert "mine-8-2 is intact" in "".join(command("data", "check", "mine", "split=8:2").out.split("\n"))
     refused = command(*words, "--split", "8:2", "--to", kept / "mine")
@@ -229,3 +226,21 @@ def test_a_set_is_checked_by_its_name(command: Command, pictures: Path, monkeypa
     assert "mine-32 is intact: 2 sites" in checked.out.replace("\n", "")
     manifest = json.loads((pictures.parent / "kept" / "mine-32" / "manifest.json").read_text())
     assert manifest["classes"] == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_data_sets_are_listed_prepared_and_checked_without_torch(pictures: Path, tmp_path: Path) -> None:
+    to = tmp_path / "to"
+    for words in (
+        ("list", "datasets"),
+        ("data", "prepare", "--help"),
+        ("data", "prepare", "folder", "--from", pictures, "--task", "classification", "--size", 32, "--to", to),
+        ("data", "check", to),
+    ):
+        code = (
+            "import sys; from feal.cli.app import app; app(standalone_mode=False); print('torch' in sys.modules)"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
+        )
+        assert ended.stdout.splitlines()[-1] == "False", words

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from feal.data.resize import Fitting
+from feal.data.resize import Fitting, resize
 
 SHAPES = [
     Fitting(),
@@ -112,3 +112,11 @@ def test_without_a_rim_to_take_off_values_come_back_as_they_are() -> None:
 def test_an_impossible_fitting_is_refused(content: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Fitting.model_validate(content)
+
+
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("size", [(17, 40), (300, 200), (64, 7)])
+def test_colours_are_resized_as_each_channel_is(nearest: bool, size: tuple[int, int]) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (64, 90, 3), dtype=np.uint8)
+    channels = [resize(image[..., channel], *size, nearest=nearest) for channel in range(3)]
+    assert np.array_equal(resize(image, *size, nearest=nearest), np.stack(channels, axis=2))

@@ -242,7 +242,7 @@ def _lesion_images(root: Path) -> Path:
 def test_a_picture_gets_the_numbers_that_its_prepared_image_has(tmp_path: Path) -> None:
     pictures = _lesion_images(tmp_path / "pictures")
     own = open_image_folder(pictures, task="classification", name="mine")
-    data = open_prepared(prepare_dataset(own, pictures, tmp_path / "data", size=32, processes=1).root)
+    data = open_prepared(prepare_dataset(own, pictures, tmp_path / "data", size=32, threads=1).root)
     changes = {"rounds": 1, "communication_rounds": 1, "budget": 2, "selection": {"batch_size": 64}}
     run = start(tiny(dataset=str(data.root), **changes), out=tmp_path / "run")
     kept = json.loads((run.folder / "state.json").read_text())["facts"]["fitting"]

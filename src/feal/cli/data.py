@@ -56,8 +56,8 @@ def prepare(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out the files that cannot be used; they are listed.")
     ] = False,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes for decoding; by default one per core.")
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads for decoding; by default one per core.")
     ] = None,
     task: Annotated[
         Literal["classification", "segmentation"] | None, typer.Option(help="`folder`: the task.")
@@ -103,7 +103,7 @@ def prepare(
             to,
             size=size,
             split=split,
-            processes=processes,
+            threads=threads,
             skip_bad=skip_bad,
             progress=bar.update,
         )
@@ -182,10 +182,13 @@ def _find_source(name: str) -> DatasetSource:
 
 def _locate(dataset: str, overrides: Sequence[str]) -> Path:
     """Find the folder of a data set; the overrides are its parameters, or `data=FOLDER`."""
-    from feal.config import parse
     from feal.data import locate
 
-    options = parse(overrides)
+    options: dict[str, Any] = {}
+    if overrides:
+        from feal.config import parse
+
+        options = parse(overrides)
     data = options.pop("data", None)
     params = {key.removeprefix("dataset."): value for key, value in options.items()}
     return locate(dataset, params=params, data=data)

@@ -1,11 +1,12 @@
 """Read prepared data sets, the only way in which images and labels reach a site."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from feal.data.arrays import REPAIR, StoredArray
@@ -13,6 +14,9 @@ from feal.data.manifest import Manifest, read_manifest
 from feal.data.samples import SAMPLE_FOLDER, SPLITS, Rows, SampleTable, Texts, open_samples
 from feal.errors import FealError, unknown_name_error
 from feal.settings import Task
+
+if TYPE_CHECKING:  # preparing a data set does without
+    import torch
 
 IMAGE_FILE = "images.npy"
 LABEL_FILE = "truth.npy"  # the name is part of every manifest's digest
@@ -64,6 +68,8 @@ class PreparedSite(SampleTable):
         Raises:
             FealError: a float16 image has a pixel that is not finite; the error names the sample and the site.
         """
+        import torch
+
         stored = self._images.read(rows)
         check_finite(stored, rows, site=self.name, id_at=self.id_at)
         return torch.from_numpy(scale_pixels(stored))
@@ -85,6 +91,8 @@ class SiteLabels:
 
     def read(self, rows: Rows) -> torch.Tensor:
         """Return the same by array row (`PreparedSite.rows`)."""
+        import torch
+
         values = self._stored.read(rows)
         if values.ndim == 1 or values.dtype != np.uint8:
             values = values.astype(np.int64)

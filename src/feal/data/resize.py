@@ -112,7 +112,9 @@ class Fitting(BaseModel):
         if self.margin is not None:
             gaps = [(on.start, side - on.stop) for on, side in zip(place.on, (height, width), strict=True)]
             return np.pad(small[place.shown], [*gaps, *[(0, 0)] * (array.ndim - 2)], mode="reflect")
-        image = np.zeros((height, width, *array.shape[2:]), dtype=array.dtype)
+        # Stored by channel, since that is how data sets hold images.
+        planes = np.zeros((*array.shape[2:], height, width), dtype=array.dtype)
+        image = planes if array.ndim == 2 else planes.transpose(1, 2, 0)
         image[place.on] = small[place.shown]
         return image
 
@@ -156,13 +158,14 @@ def resize(array: NDArray[Any], height: int, width: int, *, nearest: bool) -> ND
     """
     if array.shape[:2] == (height, width):
         return array
-    if array.ndim == 3:
+    is_rgb = array.dtype == np.uint8 and array.shape[2:] == (3,)
+    if array.ndim == 3 and not is_rgb:
         planes = [resize(array[..., c], height, width, nearest=nearest) for c in range(array.shape[2])]
         return np.stack(planes, axis=2)
     how = Image.Resampling.NEAREST if nearest else Image.Resampling.BILINEAR
     kept = array if array.dtype in (np.uint8, np.float32) else array.astype(np.float32)
     small = np.asarray(Image.fromarray(np.ascontiguousarray(kept)).resize((width, height), how))
-    return (small if array.dtype.kind == "f" else small.round()).astype(array.dtype)
+    return (small if array.dtype.kind == "f" or kept is array else small.round()).astype(array.dtype)
 
 
 def clip_quantile(image: NDArray[Any], share: float) -> NDArray[np.uint16]:

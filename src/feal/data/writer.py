@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +20,7 @@ from feal.data.prepared import IMAGE_FILE, LABEL_FILE, NO_LABEL, check_classes, 
 from feal.data.samples import SAMPLE_COLUMNS, SAMPLE_FOLDER, no_training_sample_error, write_samples
 from feal.data.verify import compute_checksum, verify
 from feal.errors import FealError
-from feal.fileio import rename_durably, sync_directory, write_bytes, write_error
+from feal.fileio import link_or_copy, rename_durably, sync_directory, write_bytes, write_error
 
 
 class SiteWriter:
@@ -100,6 +101,19 @@ class SiteWriter:
         except OSError as error:
             raise write_error(self._folder, error) from error
 
+    def adopt(self, arrays: Path, *, columns: dict[str, list[Any]], unlabelled: int) -> None:
+        """Take all samples from valid arrays in a folder, complete and on disk, which are linked and not copied.
+
+        The columns are those of `SAMPLE_COLUMNS` except `row`, in the order of the arrays' rows.
+        """
+        self._columns, self._unlabelled = columns, unlabelled
+        self.close(sync=False)
+        try:
+            for name in (IMAGE_FILE, LABEL_FILE):
+                link_or_copy(arrays / name, self._folder / name)
+        except OSError as error:
+            raise write_error(self._folder, error) from error
+
     def close(self, *, sync: bool = True) -> None:
         """Close the arrays."""
         self._images.close(sync=sync)
@@ -115,7 +129,7 @@ class SiteWriter:
         sync_directory(self._folder / SAMPLE_FOLDER)
         sync_directory(self._folder)
         return SiteRecord(
-            samples=self._images.rows,
+            samples=len(self._columns["id"]),
             unlabelled=self._unlabelled,
             checksums={path.relative_to(self._folder).as_posix(): compute_checksum(path) for path in files},
         )
@@ -140,14 +154,16 @@ class PreparedWriter:
 
     Use it as a context manager; an exception leaves nothing behind. If another process has written the same set
     meanwhile, that one is kept. The facts are the fields of `Manifest` without its sites: `name`, `task`,
-    `classes`, `channels`, `height`, `width`, and `dtype` if it is not uint8, `source`, `regions`, `fitting`.
+    `classes`, `channels`, `height`, `width`, and `dtype` if it is not uint8, `source`, `regions`, `fitting`. Up to
+    `threads` sites are finished at a time.
 
     Raises:
         FealError: a fact is invalid, `root` holds something else, or cannot be written.
     """
 
-    def __init__(self, root: Path, **facts: Any) -> None:
+    def __init__(self, root: Path, *, threads: int = 1, **facts: Any) -> None:
         self.root = root
+        self._threads = threads
         self._manifest = check_target(root, **facts)
         self._sites: dict[str, SiteWriter] = {}
         self._partial = root.with_name(f".{root.name}.{uuid.uuid4().hex}.partial")
@@ -186,7 +202,9 @@ class PreparedWriter:
     def _finish(self) -> None:
         if not self._sites:
             raise FealError(f"The data set {self.root} has no site: add at least one.")
-        records = {name: site.finish() for name, site in sorted(self._sites.items())}
+        names = sorted(self._sites)
+        with ThreadPoolExecutor(self._threads) as pool:
+            records = dict(zip(names, pool.map(lambda name: self._sites[name].finish(), names), strict=True))
         content = self._manifest.model_copy(update={"sites": records}).encode()
         write_bytes(self._partial / MANIFEST_FILE, content)
         try:

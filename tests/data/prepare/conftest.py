@@ -99,7 +99,7 @@ def root(tmp_path: Path) -> Path:
 
 def prepared(dataset: Path, **options: object) -> PreparationResult:
     """The download, prepared in this process beside itself."""
-    return prepare_dataset(Blobs(), dataset, dataset.parent / "to", processes=1, **options)
+    return prepare_dataset(Blobs(), dataset, dataset.parent / "to", threads=1, **options)
 
 
 def content(root: Path) -> dict[str, bytes]:

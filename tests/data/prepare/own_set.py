@@ -24,7 +24,7 @@ def prepared_own(root: Path, task: Task, *, skip_bad: bool = False, **options: o
     """The folder's pictures, prepared beside it."""
     own = open_image_folder(root, task=task, name="mine", **options)
     return open_prepared(
-        prepare_dataset(own, root, root.parent / "to", size=32, processes=1, skip_bad=skip_bad).root
+        prepare_dataset(own, root, root.parent / "to", size=32, threads=1, skip_bad=skip_bad).root
     )
 
 

@@ -135,6 +135,11 @@ def test_centre_crop() -> None:
 
 def test_mapping() -> None:
     assert map_values(np.array([[255, 128], [0, 0]]), {0: 2, 128: 1, 255: 0}).tolist() == [[0, 1], [2, 2]]
+    for dtype in ("uint8", "uint16", "int32", "float32"):
+        values = np.array([[255, 128], [0, 0]], dtype=dtype)
+        assert map_values(values, {0: 2, 128: 1, 255: 0, 70_000: 3}).tolist() == [[0, 1], [2, 2]]
+        with pytest.raises(UnusableFileError, match=r"outside the mapping \(255; known are 0, 128\)"):
+            map_values(values, {0: 2, 128: 1})
     with pytest.raises(UnusableFileError, match=r"\(3, 7; known are 0, 255\)"):
         map_values(np.array([3, 0, 7]), {0: 0, 255: 1})
     with pytest.raises(UnusableFileError, match=r"1, 2, 3, 4, 5, 6, \.\.\."):

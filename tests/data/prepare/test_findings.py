@@ -88,7 +88,7 @@ def test_a_site_that_loses_everything(dataset: Path) -> None:
 
 
 def _given(dataset: Path, **changes: dict[str, object]) -> PreparationResult:
-    return prepare_dataset(Given(**changes), dataset, dataset.parent / "to", processes=1)
+    return prepare_dataset(Given(**changes), dataset, dataset.parent / "to", threads=1)
 
 
 def test_duplicate_and_impossible_ids(dataset: Path) -> None:

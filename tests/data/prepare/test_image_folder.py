@@ -267,5 +267,5 @@ def test_a_mask_that_goes_after_it_was_found(root: Path, monkeypatch: pytest.Mon
     (root / "alder" / "mask" / "2.png").unlink()
     monkeypatch.setattr(type(own), "scan", lambda *_: scan)
     with pytest.raises(FindingsError) as refused:
-        prepare_dataset(own, root, root.parent / "to", size=32, processes=1)
+        prepare_dataset(own, root, root.parent / "to", size=32, threads=1)
     assert [(one.file, one.problem) for one in refused.value.findings] == [("alder/mask/2.png", "is missing")]

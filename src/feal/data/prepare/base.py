@@ -85,7 +85,7 @@ class UnusableFileError(Exception):
 class DatasetSource(ABC):
     """A data set as its owners publish it: one class per data set, registered by name.
 
-    Instances are sent to worker processes, so they hold plain values only.
+    Several threads call `read` at a time, so instances hold plain values that do not change.
     """
 
     name: ClassVar[str]

@@ -1,5 +1,6 @@
 """Decode image and volume files to arrays without losing information, or reject them."""
 
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from feal.data.prepare.base import DatasetSource, DecodedSample, SourceRecord, UnusableFileError, list_first
 from feal.data.resize import Fitting
@@ -21,6 +22,9 @@ _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa", "RGBX")
 _LARGEST = 2**30
 """The largest number of voxels that is read, since a damaged header may claim anything."""
 _NAMED = 6
+_NO_CLASS = 255
+"""No class of a mask has this number."""
+_ORIENTATION = ExifTags.Base.Orientation
 _DEEP = "sixteen bits of"
 """The key under which `open_upright` notes that an image had more bits than are read."""
 
@@ -49,7 +53,10 @@ def decode_image(path: Path) -> NDArray[Any]:
     Raises:
         UnusableFileError: missing, unreadable, truncated, several pages, transparent, or of unknown range.
     """
-    found = open_upright(path)
+    return _to_array(open_upright(path), path)
+
+
+def _to_array(found: Image.Image, path: Path) -> NDArray[Any]:
     if found.info.get(_DEEP) == "grey":
         raise UnusableFileError("is grey of 16 bits with an alpha channel: save it without alpha", file=path)
     if found.mode == "I":
@@ -60,9 +67,11 @@ def decode_image(path: Path) -> NDArray[Any]:
         lowest, _ = found.convert("RGBA").getchannel("A").getextrema()
         if lowest != 255:
             raise UnusableFileError("has transparent pixels: fill them and save it again", file=path)
-    if found.mode in ("1", "L", "LA", "La"):
+    if found.mode in ("L", "RGB"):
+        return np.asarray(found)
+    if found.mode in ("1", "LA", "La"):
         return np.asarray(found.convert("L"))
-    if found.mode in ("RGB", "YCbCr", "P", *_TRANSPARENT):
+    if found.mode in ("YCbCr", "P", *_TRANSPARENT):
         return np.asarray(found.convert("RGB"))
     raise UnusableFileError(f"has the colour mode {found.mode}: save it as grey or RGB", file=path)
 
@@ -82,10 +91,8 @@ def decode_mask(path: Path) -> NDArray[Any]:
     if _DEEP in found.info:
         # The lower bits, which would be lost, hold the class numbers.
         raise UnusableFileError("is a mask in colours of 16 bits: save it with class numbers or greys", file=path)
-    values = decode_image(path)
-    if values.ndim == 3 and (values != values[..., :1]).any():
-        raise UnusableFileError("is a mask in colours: save it with class numbers or greys as values", file=path)
-    return values if values.ndim == 2 else values[..., 0]
+    problem = "is a mask in colours: save it with class numbers or greys as values"
+    return to_grey(_to_array(found, path), file=path, problem=problem)
 
 
 def decode_pair(record: SourceRecord) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -111,14 +118,12 @@ def open_upright(path: Path) -> Image.Image:
     Raises:
         UnusableFileError: missing, unreadable, truncated, or several pages.
     """
-    with _reading(path), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pillow warns about harmless oddities; what matters is checked here
-        with Image.open(path, formats=FORMATS) as file:
-            # A phone's JPEG may carry a preview or a second view after the image.
-            pages = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
-            stored = repr(getattr(file, "tile", ""))
-            found = ImageOps.exif_transpose(file)
-            found.load()
+    with _reading(path), ignore_warnings(), Image.open(path, formats=FORMATS) as file:
+        # A phone's JPEG may carry a preview or a second view after the image.
+        pages = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
+        stored = repr(getattr(file, "tile", ""))
+        file.load()
+        found = file if file.getexif().get(_ORIENTATION, 1) == 1 else ImageOps.exif_transpose(file)
     if pages > 1:
         raise UnusableFileError(f"has {pages} pages: save the one that is meant", file=path)
     if ";16" in stored and not found.mode.startswith("I"):  # pillow reads 8 of its 16 bits
@@ -148,6 +153,20 @@ def decode_volume(path: Path) -> NDArray[Any]:
         raise UnusableFileError("has a voxel that is not a finite number", file=path)
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     return native[..., 0] if native.ndim == 4 else native
+
+
+@contextmanager
+def ignore_warnings() -> Iterator[None]:
+    """Ignore warnings: pillow's are about harmless oddities, and what matters is checked here.
+
+    Filters are shared by all threads, so only the main one changes them, for the workers that it waits for, too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager
@@ -181,9 +200,12 @@ def to_grey(image: NDArray[Any], *, file: Path, problem: str = "has colours, but
     Raises:
         UnusableFileError: it has colours; `problem` says so.
     """
-    if image.ndim == 3 and (image != image[..., :1]).any():
+    if image.ndim == 2:
+        return image
+    first = image[..., 0]
+    if any((first != image[..., channel]).any() for channel in range(1, image.shape[2])):
         raise UnusableFileError(problem, file=file)
-    return image if image.ndim == 2 else image[..., 0]
+    return first
 
 
 def map_values(values: NDArray[Any], mapping: Mapping[int, int], *, file: Path | None = None) -> NDArray[np.uint8]:
@@ -195,6 +217,13 @@ def map_values(values: NDArray[Any], mapping: Mapping[int, int], *, file: Path |
     >>> map_values(np.array([[0, 255]]), {0: 0, 255: 1})
     array([[0, 1]], dtype=uint8)
     """
+    if values.dtype in (np.uint8, np.uint16):  # a table instead of sorting all pixels
+        table = np.full(np.iinfo(values.dtype).max + 1, _NO_CLASS, dtype=np.uint8)
+        for value in mapping.keys() & range(len(table)):
+            table[value] = mapping[value]
+        mapped: NDArray[np.uint8] = table[values]
+        if mapped.max(initial=0) != _NO_CLASS:
+            return mapped
     found, places = np.unique(values, return_inverse=True)
     unknown = [f"{value:g}" for value in found.tolist() if value not in mapping]
     if unknown:

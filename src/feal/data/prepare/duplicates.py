@@ -1,27 +1,20 @@
-"""Find identical and nearly identical images, split each site so that they stay together, and list leaks."""
-
-from __future__ import annotations
+"""Find identical and nearly identical images, and those that leak between splits or sites."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.fft import dctn
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from feal.data.prepare.base import SourceRecord, Split, list_first
+from feal.data.prepare.base import SourceRecord, Split
 from feal.data.prepared import scale_pixels
-from feal.rng import Address
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Pairs = NDArray[np.int64]
 """Pairs of sample numbers [m, 2], the smaller one first."""
@@ -34,33 +27,30 @@ TOLERANCE = 0.2
 
 At 0.2 groups of endoscopic frames stay within their sequence; from 0.25 on sequences of different patients merge.
 """
-TEST_SHARE = 0.2
-"""The share of a site's labelled samples in the test split, rounded down as in the paper's counts."""
 NAMED = 20
 """How many images of a leak are listed."""
 
 _BANDS = np.array_split(np.arange(64, dtype=np.uint64), DISTANCE + 3)
 _GRID = 32
+_STRIP = 64
+"""How many rows of an image are converted to grey at a time, so that they stay in the processor's cache."""
 _REACH = 32
 """How many neighbours with the same key a hash is compared with, which keeps the cost linear."""
 _PILE = 2**21
 """How many pairs accumulate before repeated ones are removed: similar frames are found under most keys."""
-_LOW = sorted(((u, v) for u in range(12) for v in range(12)), key=lambda place: (sum(place), place))[1:65]
-"""The 64 lowest frequencies except the mean."""
+_LOW: NDArray[np.int64] = np.array(sorted(np.ndindex(12, 12), key=lambda place: (sum(place), place))[1:65]).T
+"""The 64 lowest frequencies [2, 64] except the mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSample:
-    """A decoded sample: what identifies its pixels, and where they are stored."""
+    """A decoded sample: what its pixels look like, and the row of its site's arrays that holds them."""
 
     record: SourceRecord
     id: str
     labelled: bool
-    digest: str
-    """The digest of its pixels."""
     hash: int
     thumbnail: NDArray[np.uint8]
-    chunk: int
     row: int
     patient: str = ""
     split: Split = "train"
@@ -71,21 +61,32 @@ def fingerprint_image(image: NDArray[Any]) -> tuple[int, NDArray[np.uint8]]:
 
     Each bit of the hash tells whether one of the 64 lowest frequencies is above their median.
     """
-    grey = scale_pixels(image).mean(axis=0)
+    grey = np.empty(image.shape[1:], dtype=np.float32)
+    for start in range(0, len(grey), _STRIP):
+        part = grey[start : start + _STRIP]
+        np.add.reduce(scale_pixels(image[:, start : start + _STRIP]), axis=0, out=part)
+        part /= len(image)
     if image.dtype.kind == "f":
         low, high = float(grey.min()), float(grey.max())
         grey = (grey - low) / max(high - low, 1e-6)
     small = np.asarray(Image.fromarray(grey).resize((_GRID, _GRID), Image.Resampling.BOX))
     waves = dctn(small, norm="ortho")
-    values = np.array([waves[place] for place in _LOW])
+    values = waves[_LOW[0], _LOW[1]]
     bits = np.packbits(values > np.median(values)).tobytes()
     thumb = small.reshape(THUMBNAIL, 2, THUMBNAIL, 2).mean(axis=(1, 3)).clip(0, 1) * 255
     return int.from_bytes(bits, "big"), thumb.round().astype(np.uint8)
 
 
-def find_duplicates(samples: Sequence[StoredSample]) -> tuple[Pairs, Pairs]:
-    """Find identical and nearly identical samples over all sites; the first of identical ones represents them."""
-    same = find_same_pairs([sample.digest for sample in samples])
+def find_duplicates(samples: Sequence[StoredSample], digest: Callable[[StoredSample], str]) -> tuple[Pairs, Pairs]:
+    """Find identical and nearly identical samples over all sites; the first of identical ones represents them.
+
+    `digest` reads the pixels of a sample, which is needed only where hash and thumbnail occur more than once.
+    """
+    looks = [(sample.hash, sample.thumbnail.tobytes()) for sample in samples]
+    counts = Counter(looks)
+    same = find_same_pairs(
+        [digest(sample) if counts[look] > 1 else look for sample, look in zip(samples, looks, strict=True)]
+    )
     firsts = np.setdiff1d(np.arange(len(samples)), same[:, 1])
     hashes = np.array([samples[number].hash for number in firsts], dtype=np.uint64)
     thumbnails = np.array([samples[number].thumbnail for number in firsts], dtype=np.uint8)
@@ -187,131 +188,50 @@ def _is_confirmed(thumbnails: NDArray[np.uint8], pairs: Pairs) -> NDArray[np.boo
     return confirmed
 
 
-def assign_splits(
-    samples: Sequence[StoredSample], *, same: Pairs, near: Pairs
-) -> tuple[list[StoredSample], dict[str, str], list[str]]:
-    """Assign patient and split: the one that a site is shipped with, or 8:2 by patient or by similarity.
-
-    Returns the samples, the origin of each site's split, and remarks.
-    """
-    assigned = list(samples)
-    origins: dict[str, str] = {}
-    remarks: list[str] = []
-    # Over all sites: two images of a site may be linked by a copy at another site.
-    likes = label_groups(len(samples), np.concatenate([same, near]))
-    sites = np.array([sample.record.site for sample in samples])
-    for site in np.unique(sites).tolist():
-        numbers = np.flatnonzero(sites == site).tolist()
-        members = [samples[number] for number in numbers]
-        ids = [member.id for member in members]
-        groups = [member.record.group for member in members]
-        alike = find_same_pairs(list(zip(likes[numbers].tolist(), groups, strict=True)))
-        patients, units = group_samples(ids, groups, alike)
-        splits = [member.record.split for member in members if member.record.split is not None]
-        if splits:
-            origins[site] = "shipped"
-            both = [group for group in find_straddling([group or "" for group in groups], splits) if group]
-            if both:
-                count = "1 patient" if len(both) == 1 else f"{len(both)} patients, cases or lesions"
-                listed = f"{count} on both sides ({list_first(both)})"
-                remarks.append(f"The split that site {site} comes with has {listed}; it is kept.")
-        else:
-            origins[site] = "8:2 by likeness" if None in groups else "8:2 by patient"
-            splits = split_train_test(units, ids, [member.labelled for member in members], site=site)
-        if "test" not in splits:
-            remarks.append(f"Site {site} has no test sample: nothing is measured there.")
-        for number, patient, split in zip(numbers, patients, splits, strict=True):
-            assigned[number] = replace(samples[number], patient=patient, split=split)
-    return assigned, origins, remarks
-
-
-def group_samples(
-    ids: Sequence[str], groups: Sequence[str | None], alike: Pairs
-) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the patient of each sample of a site, and the number of the unit that a split keeps together.
-
-    A patient, case or lesion named by the source is kept. Samples without one are grouped with those that look
-    alike, and take the first id of the group as their patient.
-    """
-    unnamed = np.array([group is None for group in groups], dtype=np.bool_)
-    first: dict[str, int] = {}
-    links = [(first.setdefault(group, n), n) for n, group in enumerate(groups) if group is not None]
-    units = label_groups(len(ids), np.concatenate([to_pairs(links), alike[unnamed[alike].all(axis=1)]]))
-    names: dict[int, str] = {}
-    for sample, unit in sorted(zip(ids, units.tolist(), strict=True)):
-        names.setdefault(unit, sample)
-    return [group or names[unit] for unit, group in zip(units.tolist(), groups, strict=True)], units
-
-
-def split_train_test(
-    units: NDArray[np.int64], ids: Sequence[str], labelled: Sequence[bool], *, site: str
-) -> list[Split]:
-    """Split off a fifth of a site's labelled samples for testing, in whole units; unlabelled units train.
-
-    Units are taken in random order as long as they fit; at least one unit tests if another one is left to train.
-    The draw depends on the site's address only, not on the order of the samples.
-    """
-    members: dict[int, list[int]] = defaultdict(list)
-    for number, unit in enumerate(units.tolist()):
-        members[unit].append(number)
-    whole = sorted(members.values(), key=lambda unit: min(ids[number] for number in unit))
-    fit = [unit for unit in whole if all(labelled[number] for number in unit)]
-    target = int(TEST_SHARE * sum(map(len, fit)))
-    order = torch.randperm(len(fit), generator=Address(seed=0, purpose="split", site=site).generator()).tolist()
-    test: set[int] = set()
-    for number in order:
-        if len(test) + len(fit[number]) <= target:
-            test |= set(fit[number])
-    if not test and fit and len(whole) > 1:
-        test = set(fit[min(order, key=lambda number: len(fit[number]))])
-    return ["test" if number in test else "train" for number in range(len(ids))]
-
-
-def find_straddling(patients: Sequence[Any], parts: Sequence[str]) -> list[Any]:
-    """Return the patients with samples in several parts (splits or sites), sorted.
-
-    >>> find_straddling(["ann", "bob", "ann"], ["train", "test", "test"])
-    ['ann']
-    """
-    counts = Counter(patient for patient, _ in set(zip(patients, parts, strict=True)))
-    return sorted(patient for patient, count in counts.items() if count > 1)
-
-
 def find_leaks(samples: Sequence[StoredSample], *, same: Pairs, near: Pairs) -> list[dict[str, Any]]:
     """Find identical or nearly identical images in both splits or at several sites; pairs are sample numbers.
 
     Leaks of identical images come first, and those between train and test first. Each is an entry of the manifest:
     its kind, the number of images, and the first `NAMED` of them.
     """
-    table = _tabulate(samples)
-    part = table.groupby(["sites", "splits"]).ngroup().to_numpy()
-    across = near[part[near[:, 0]] != part[near[:, 1]]]
+    parts = [(sample.record.site, sample.split) for sample in samples]
+    across = to_pairs([(one, other) for one, other in near.tolist() if parts[one] != parts[other]])
     leaks = []
     for kind, pairs in (("same", same), ("near", across)):
-        members = table.assign(part=part, group=label_groups(len(table), pairs)).loc[np.unique(pairs)]
-        # One image of every site and split comes first, so that a truncated list still shows where the leak is.
-        members = members.sort_values(["sites", "samples"])
-        members["rank"] = members.groupby(["group", "part"]).cumcount()
-        for _, leak in members.sort_values("rank", kind="stable").groupby("group"):
-            if leak["part"].nunique() > 1:
-                leaks.append((kind != "same", leak["splits"].nunique() == 1, leak["samples"].tolist(), kind, leak))
-    leaks.sort(key=lambda leak: leak[:3])
-    return [
-        {"kind": kind, "pictures": len(leak)}
-        | {name: leak[name].tolist()[:NAMED] for name in ("samples", "sites", "splits")}
-        for *_, kind, leak in leaks
-    ]
+        for numbers in _list_groups(samples, pairs):
+            ranked: dict[tuple[str, str], list[int]] = defaultdict(list)
+            ranks = {}
+            for number in numbers:
+                ranks[number] = len(ranked[parts[number]])
+                ranked[parts[number]].append(number)
+            if len(ranked) > 1:
+                # One image of every site and split comes first, so that a truncated list still shows the leak.
+                members = [samples[number] for number in sorted(numbers, key=ranks.__getitem__)]
+                columns: dict[str, list[str]] = {
+                    "samples": [member.id for member in members],
+                    "sites": [member.record.site for member in members],
+                    "splits": [member.split for member in members],
+                }
+                order = (kind != "same", len(set(columns["splits"])) == 1, columns["samples"])
+                shown = {name: column[:NAMED] for name, column in columns.items()}
+                leaks.append((order, {"kind": kind, "pictures": len(members), **shown}))
+    return [leak for _, leak in sorted(leaks, key=lambda leak: leak[0])]
 
 
 def count_repeats(samples: Sequence[StoredSample], *, same: Pairs) -> dict[str, int]:
     """Count by site the images whose pixels repeat an earlier image of the same site."""
-    members = _tabulate(samples).assign(group=label_groups(len(samples), same)).loc[np.unique(same)]
-    groups = members.groupby("sites")["group"]
-    return {str(site): int(count) for site, count in (groups.size() - groups.nunique()).items() if count}
+    repeats: Counter[str] = Counter()
+    for numbers in _list_groups(samples, same):
+        for site, count in Counter(samples[number].record.site for number in numbers).items():
+            repeats[site] += count - 1
+    return {site: count for site, count in sorted(repeats.items()) if count}
 
 
-def _tabulate(samples: Sequence[StoredSample]) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = [(sample.id, sample.record.site, sample.split) for sample in samples]
-    return pd.DataFrame(rows, columns=["samples", "sites", "splits"])
+def _list_groups(samples: Sequence[StoredSample], pairs: Pairs) -> list[list[int]]:
+    """List the numbers of each group of connected pairs, sorted by site and id."""
+    labels = label_groups(len(samples), pairs)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for number in np.unique(pairs).tolist():
+        groups[int(labels[number])].append(number)
+    key = lambda number: (samples[number].record.site, samples[number].id)  # noqa: E731
+    return [sorted(groups[label], key=key) for label in sorted(groups)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from feal.data.prepare.base import Finding, SourceRecord, Split, list_first, make_finding
 from feal.data.prepare.decode import strip_suffix
-from feal.data.prepare.duplicates import find_straddling
+from feal.data.prepare.split import find_straddling
 from feal.errors import FealError
 
 _NEEDED = ("site", "image")

@@ -4,49 +4,50 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from feal.data.arrays import ArrayWriter
 from feal.data.manifest import MANIFEST_FILE, read_manifest
 from feal.data.prepare import base
 from feal.data.prepare import duplicates as compare
 from feal.data.prepare.base import DatasetSource, Finding, SourceRecord, SplitRule, UnusableFileError
+from feal.data.prepare.decode import ignore_warnings
 from feal.data.prepare.duplicates import StoredSample
-from feal.data.prepared import NO_LABEL
+from feal.data.prepare.split import assign_splits
+from feal.data.prepare.store import Chunk, Fingerprinted, SampleStore, has_samples, sweep, work_folder
 from feal.data.verify import verify
 from feal.data.writer import OtherSetError, PreparedWriter, check_target, other_set_error
 from feal.errors import FealError
-from feal.fileio import lock_directory, read_json, write_error, write_json, write_text
-from feal.plugins import load_file, own_file, source_digest
-from feal.processes import WorkerDiedError, count_cores, run_tasks
+from feal.fileio import read_json, write_json
+from feal.plugins import source_digest
+from feal.processes import count_cores
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 Progress = Callable[[str, int, int], None]
 """A callback that receives the current step, how much of it is done, and how much there is."""
 
 _SET_FORMAT = 3
 """Raise it when the same decoded images give another split or another set."""
-_CHUNK_FORMAT = 2
+_CHUNK_FORMAT = 3
 """Raise it when the same files give other chunks."""
 _STAMP = "prepared-from.json"
 """A file beside the manifest that identifies the files from which the set was made."""
-_CHUNK_BYTES = 8 * 2**20
+_CHUNK_BYTES = 32 * 2**20
 _CHUNK_RECORDS = 256
 _LISTED_LEAKS = 100
-_PARALLEL_SECONDS = 15.0
-"""Estimated decoding time from which starting worker processes, which import much, pays off."""
+_AHEAD = 2
+"""How many decoded records may wait for those before them."""
 _DIGEST_NAMES = {"ImageFolder": "OwnPictures"}
 """Former names of classes, so that digests of sets prepared before stay valid."""
 
@@ -69,11 +70,11 @@ def prepare_dataset(
     *,
     size: int | None = None,
     split: SplitRule | None = None,
-    processes: int | None = None,
+    threads: int | None = None,
     skip_bad: bool = False,
     progress: Progress = lambda *_: None,
 ) -> PreparationResult:
-    """Check a download and write it as a prepared data set; the bytes do not depend on the number of processes.
+    """Check a download and write it as a prepared data set; the bytes do not depend on the number of threads.
 
     The samples are split by the rule `split`, or by the data set's own if it is None. Decoded samples stay beside
     `to` until the set is complete, so that another attempt continues from there.
@@ -81,7 +82,7 @@ def prepare_dataset(
     Raises:
         FindingsError: some files cannot be used; lists all of them, and `skip_bad` continues without them.
         FealError: the folder does not hold this data set, `to` holds something else (another split counts) or
-            cannot be written, or a process died.
+            cannot be written.
     """
     folder, to = folder.resolve(), to.resolve()
     if not folder.is_dir():
@@ -92,8 +93,8 @@ def prepare_dataset(
     known = job.find_prepared_source(skip_bad=skip_bad)
     if known is not None:
         return PreparationResult(root=to, fresh=False, source=known)
-    with _work_folder(to) as work:
-        return job.run(work, processes=processes or count_cores(), skip_bad=skip_bad)
+    with work_folder(to) as work:
+        return job.run(work, threads=threads or count_cores(), skip_bad=skip_bad)
 
 
 class _Job:
@@ -154,20 +155,20 @@ class _Job:
             raise base.findings_error(self.folder, [Finding(**one) for one in content["left_out"]])
         return content
 
-    def run(self, work: Path, *, processes: int, skip_bad: bool) -> PreparationResult:
+    def run(self, work: Path, *, threads: int, skip_bad: bool) -> PreparationResult:
         """Prepare the set; decoded samples are stored in `work`."""
         chunks = self._plan_chunks(work)
-        _sweep(self.to, work, chunks)
-        self._decode(chunks, processes)
-        samples, found = self._gather_samples(chunks)
+        sweep(self.to, work, chunks)
+        store = SampleStore(work, self.dataset, size=self.size)
+        samples, found = self._decode(store, chunks, threads)
         left_out = sorted({*self.findings, *found})
         if left_out and not skip_bad:
-            raise base.findings_error(self.folder, left_out, kept=work if _has_samples(work) else None)
+            raise base.findings_error(self.folder, left_out, kept=work if has_samples(work) else None)
         if not samples:
             raise FealError(f"No file in {self.folder} can be used for {self.dataset.name}: check the folder.")
         self.progress("comparing", 0, 1)
-        same, near = compare.find_duplicates(samples)
-        samples, origins, remarks = compare.assign_splits(samples, same=same, near=near)
+        same, near = compare.find_duplicates(samples, store.digest)
+        samples, origins, remarks = assign_splits(samples, same=same, near=near)
         leaks = compare.find_leaks(samples, same=same, near=near)
         source = {
             "download": self.dataset.name,
@@ -182,44 +183,59 @@ class _Job:
             "leaks": leaks[:_LISTED_LEAKS],
             "leaks_found": len(leaks),
         }
-        self._write(chunks, samples, source)
+        self._write(store, samples, source, threads)
         write_json(self.to / _STAMP, {"inputs": self.stamp})
         shutil.rmtree(work, ignore_errors=True)
         return PreparationResult(root=self.to, fresh=True, source=source)
 
-    def _plan_chunks(self, work: Path) -> list[_Chunk]:
+    def _plan_chunks(self, work: Path) -> list[Chunk]:
         """Divide the records into chunks of a few megabytes, named by everything that affects their result."""
         row = self.dataset.channels * self.side**2 * np.dtype(self.dataset.dtype).itemsize
         step = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES // row))
         source = _identify_source(self.dataset)
         chunks = []
-        for start in range(0, len(self.records), step):
-            records = self.records[start : start + step]
-            files = [_identify_record(record, times=True) for record in records]
-            key = _digest([_CHUNK_FORMAT, source, self.size, files])
-            chunks.append(_Chunk(records, work / f"{start // step:06}-{key}"))
+        for site, group in groupby(self.records, key=lambda record: record.site):
+            records = list(group)
+            for start in range(0, len(records), step):
+                part = records[start : start + step]
+                files = [_identify_record(record, times=True) for record in part]
+                key = _digest([_CHUNK_FORMAT, source, self.size, files])
+                chunks.append(Chunk(site, part, work / f"{key}.json"))
         return chunks
 
-    def _decode(self, chunks: Sequence[_Chunk], processes: int) -> None:
-        decode = partial(_decode_chunk, self.dataset, size=self.size, folder=self.folder)
-        todo = [chunk for chunk in chunks if not chunk.index.is_file()]
+    def _decode(
+        self, store: SampleStore, chunks: Sequence[Chunk], threads: int
+    ) -> tuple[list[StoredSample], list[Finding]]:
+        """Decode the chunks that are not stored yet; return all usable samples, and findings about the others."""
+        loaded = {chunk.index: store.load(chunk) for chunk in chunks if chunk.index.is_file()}
+        todo = [chunk for chunk in chunks if chunk.index not in loaded]
         done, total = len(self.records) - sum(len(chunk.records) for chunk in todo), len(self.records)
         self.progress("decoding", done, total)
-        for chunk in _decode_each(todo, decode, processes=processes, plugin=own_file(type(self.dataset))):
-            done += len(chunk.records)
-            self.progress("decoding", done, total)
+        records = (record for chunk in todo for record in chunk.records)
+        with ignore_warnings(), closing(_map_ahead(self._read, records, threads=threads)) as results:
+            for chunk in todo:
+                loaded[chunk.index] = store.append(chunk, islice(results, len(chunk.records)))
+                done += len(chunk.records)
+                self.progress("decoding", done, total)
+        stored = [loaded[chunk.index] for chunk in chunks]
+        return self._check_samples(
+            [one for part, _ in stored for one in part], [one for _, part in stored for one in part]
+        )
 
-    def _gather_samples(self, chunks: Sequence[_Chunk]) -> tuple[list[StoredSample], list[Finding]]:
-        """Return the usable samples of decoded chunks, and all findings about the others."""
-        samples: list[StoredSample] = []
-        findings: list[Finding] = []
-        for number, chunk in enumerate(chunks):
-            # Copied, since a mapped file stays open.
-            content, thumbnails = read_json(chunk.index), chunk.array("thumbnails").copy()
-            findings += [Finding(**one) for one in content["findings"]]
-            for row, entry in enumerate(content["entries"]):
-                entry["record"] = chunk.records[entry["record"]]
-                samples.append(StoredSample(**entry, thumbnail=thumbnails[row], chunk=number, row=row))
+    def _read(self, record: SourceRecord) -> list[Fingerprinted] | Finding:
+        """Decode a record; an unusable one becomes a finding."""
+        try:
+            samples = base.read_record(self.dataset, record, size=self.size)
+        except UnusableFileError as error:
+            return base.make_finding(error.file or record.image, self.folder, str(error))
+        whole = [replace(sample, image=np.ascontiguousarray(sample.image)) for sample in samples]
+        return [(sample, *compare.fingerprint_image(sample.image)) for sample in whole]
+
+    def _check_samples(
+        self, samples: Sequence[StoredSample], found: Sequence[Finding]
+    ) -> tuple[list[StoredSample], list[Finding]]:
+        """Return the samples that a set can hold, and the findings with those about the others."""
+        findings = list(found)
         counts = Counter((sample.record.site, sample.id) for sample in samples)
         good = []
         for sample in samples:
@@ -236,131 +252,45 @@ class _Job:
             findings.append(Finding(file=site, problem="is a site without any usable training sample"))
         return [sample for sample in good if sample.record.site in trained], findings
 
-    def _write(self, chunks: Sequence[_Chunk], samples: Sequence[StoredSample], source: dict[str, Any]) -> None:
+    def _write(
+        self, store: SampleStore, samples: Sequence[StoredSample], source: dict[str, Any], threads: int
+    ) -> None:
         is_partly_labelled = not all(sample.labelled for sample in samples)
-        with PreparedWriter(self.to, **self.facts, source=source) as writer:
-            sites = {site: writer.site(site) for site in source["split"]}
-            runs = groupby(samples, key=lambda sample: (sample.chunk, sample.record.site))
-            for done, ((number, site), run) in enumerate(runs):
-                self.progress("writing", done, len(chunks))
-                members = list(run)
-                rows = [member.row for member in members]
-                sites[site].append(
-                    ids=[member.id for member in members],
-                    patients=[member.patient for member in members],
-                    splits=[member.split for member in members],
-                    initial=[
-                        is_partly_labelled and member.labelled and member.split == "train" for member in members
-                    ],
-                    sources=[base.relative_name(member.record.image, self.folder) for member in members],
-                    labelled=[member.labelled for member in members],
-                    images=chunks[number].array("images")[rows],
-                    labels=chunks[number].array("labels")[rows],
-                )
+        self.progress("writing", 0, 1)
+        with PreparedWriter(self.to, threads=threads, **self.facts, source=source) as writer:
+            for site, group in groupby(samples, key=lambda sample: sample.record.site):
+                members = list(group)
+                columns: dict[str, list[Any]] = {
+                    "id": [member.id for member in members],
+                    "patient": [member.patient for member in members],
+                    "split": [member.split for member in members],
+                    "given": [is_partly_labelled and one.labelled and one.split == "train" for one in members],
+                    "source": [base.relative_name(member.record.image, self.folder) for member in members],
+                }
+                unlabelled = sum(not member.labelled for member in members)
+                arrays = store.select(site, [member.row for member in members])
+                writer.site(site).adopt(arrays, columns=columns, unlabelled=unlabelled)
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """A few records, and where their decoded samples are stored."""
+def _map_ahead(perform: Callable[[_T], _R], tasks: Iterable[_T], *, threads: int) -> Generator[_R, None, None]:
+    """Yield the result of each task in their order, while threads are ahead by a few tasks.
 
-    records: Sequence[SourceRecord]
-    place: Path
-
-    @property
-    def index(self) -> Path:
-        """The index file, which is written last: it exists if the chunk is decoded."""
-        return self.place.with_suffix(".json")
-
-    def path(self, name: str) -> Path:
-        return self.place.with_suffix(f".{name}.npy")
-
-    def array(self, name: str) -> NDArray[Any]:
-        """Memory-map an array of a decoded chunk; a damaged file is a `FealError`."""
-        path = self.path(name)
-        try:
-            return np.asarray(np.load(path, mmap_mode="r"))
-        except (OSError, ValueError) as error:
-            raise FealError(
-                f"{path} is damaged ({error}): remove {path.parent} and repeat the command."
-            ) from error
-
-
-def _decode_each(
-    chunks: Sequence[_Chunk], decode: Callable[[_Chunk], None], *, processes: int, plugin: Path | None
-) -> Iterator[_Chunk]:
-    """Decode chunks, and yield each as it ends; its pixels stay on disk and are never sent between processes.
-
-    Worker processes are used if they pay off, judged by the time that the first chunk takes in this process.
+    Threads suffice, and cost nothing to start: decoders, resizing and numpy let others run meanwhile.
     """
-    start = time.perf_counter()
-    for chunk in chunks[:1]:
-        decode(chunk)
-        yield chunk
-    rest = chunks[1:]
-    if processes <= 1 or (time.perf_counter() - start) * len(rest) < _PARALLEL_SECONDS:
-        for chunk in rest:
-            decode(chunk)
-            yield chunk
+    if threads == 1:
+        yield from map(perform, tasks)
         return
-    initialize = None if plugin is None else partial(load_file, plugin, kind="data set")
-    with closing(run_tasks(rest, decode, processes=processes, initialize=initialize)) as results:
-        for chunk, error in results:
-            if isinstance(error, WorkerDiedError):
-                raise FealError(
-                    "A process that decodes images died, possibly because memory ran out: repeat the command "
-                    "with fewer --processes; what is decoded already is kept."
-                ) from error
-            if error is not None:
-                raise error
-            yield chunk
-
-
-def _decode_chunk(dataset: DatasetSource, chunk: _Chunk, *, size: int, folder: Path) -> None:
-    """Decode a chunk to disk, one record at a time; an unusable record becomes a finding."""
-    entries: list[dict[str, Any]] = []
-    findings: list[Finding] = []
-    is_class, side = dataset.task == "classification", base.find_stored_side(dataset, size)
-    with _writing(chunk), ExitStack() as files:
-
-        def create(name: str, row: tuple[int, ...], dtype: str) -> ArrayWriter:
-            return files.enter_context(ArrayWriter(chunk.path(name), row=row, dtype=dtype))
-
-        images = create("images", (dataset.channels, side, side), dataset.dtype)
-        labels = create("labels", () if is_class else (side, side), "int16" if is_class else "uint8")
-        thumbnails = create("thumbnails", (compare.THUMBNAIL, compare.THUMBNAIL), "uint8")
-        for number, record in enumerate(chunk.records):
-            try:
-                samples = base.read_record(dataset, record, size=size)
-            except UnusableFileError as error:
-                findings.append(base.make_finding(error.file or record.image, folder, str(error)))
-                continue
-            for sample in samples:
-                image = np.ascontiguousarray(sample.image)
-                hashed, thumbnail = compare.fingerprint_image(image)
-                label: NDArray[Any] = np.asarray(NO_LABEL[dataset.task] if sample.label is None else sample.label)
-                images.append(image[None])
-                labels.append(np.broadcast_to(label, labels.row)[None])
-                thumbnails.append(thumbnail[None])
-                entries.append(
-                    {
-                        "record": number,
-                        "id": sample.id,
-                        "labelled": sample.label is not None,
-                        "digest": hashlib.blake2b(image.data, digest_size=16).hexdigest(),
-                        "hash": hashed,
-                    }
-                )
-    write_text(chunk.index, json.dumps({"entries": entries, "findings": list(map(asdict, findings))}))
-
-
-@contextmanager
-def _writing(chunk: _Chunk) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        for path in chunk.place.parent.glob(f"{chunk.place.name}.*.npy"):
-            path.unlink(missing_ok=True)  # free the space of an incomplete chunk on a full disk
-        raise write_error(chunk.place, error) from error
+    with ThreadPoolExecutor(threads) as pool:
+        ahead: deque[Future[_R]] = deque()
+        try:
+            for task in tasks:
+                ahead.append(pool.submit(perform, task))
+                if len(ahead) > threads + _AHEAD:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _identify_source(dataset: DatasetSource) -> list[object]:
@@ -388,38 +318,3 @@ def _identify_record(record: SourceRecord, *, times: bool) -> list[object]:
 
 def _digest(content: object) -> str:
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=12).hexdigest()
-
-
-@contextmanager
-def _work_folder(to: Path) -> Iterator[Path]:
-    """Create and lock the folder beside the set that stores decoded samples."""
-    work = to.with_name(f".{to.name}.work")
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_error(work, error) from error
-    with lock_directory(work):
-        try:
-            yield work
-        except OtherSetError:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
-        finally:
-            if not _has_samples(work):
-                shutil.rmtree(work, ignore_errors=True)
-
-
-def _has_samples(work: Path) -> bool:
-    return any(work.glob("[0-9]*.json"))
-
-
-def _sweep(to: Path, work: Path, chunks: Sequence[_Chunk]) -> None:
-    """Remove incomplete sets of killed runs, and chunks of files that have changed since."""
-    partial_set = re.compile(re.escape(f".{to.name}.") + r"[0-9a-f]{32}\.partial")
-    for path in to.parent.iterdir():
-        if partial_set.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)
-    wanted = {chunk.place.name for chunk in chunks}
-    for path in work.glob("[0-9]*"):
-        if path.name.split(".")[0] not in wanted:
-            path.unlink()
