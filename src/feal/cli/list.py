@@ -1,5 +1,6 @@
 """`feal list`: the names that settings can have as values."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,18 @@ from feal.errors import unknown_name_error
 if TYPE_CHECKING:
     from feal.registry import Registry
 
+_REGISTRIES = {
+    "datasets": (
+        "data set",
+        [("feal.data.prepare.datasets", "DATASET_SOURCES"), ("feal.data", "SYNTHETIC_DATASETS")],
+    ),
+    "models": ("model", [("feal.models", "MODELS")]),
+    "losses": ("loss", [("feal.evidential", "LOSSES")]),
+    "transports": ("transport", [("feal.federation.transport", "TRANSPORTS")]),
+    "annotators": ("annotator", [("feal.annotation", "ANNOTATORS")]),
+}
+"""What each list is of, and where its registries are, which are imported when they are needed."""
+
 
 @app.command("list", epilog="Examples: `feal list strategies` · `feal list presets`")
 def list_names(
@@ -24,32 +37,21 @@ def list_names(
     ],
 ) -> None:
     """List the strategies, losses, presets, data sets, models, transports or annotators that settings can name."""
-    from feal.annotation import ANNOTATORS
-    from feal.config import ABOUT, preset_names, read_preset
-    from feal.data import SYNTHETIC_DATASETS
-    from feal.data.prepare.datasets import DATASET_SOURCES
-    from feal.evidential import LOSSES
-    from feal.federation.transport import TRANSPORTS
-    from feal.models import MODELS
-    from feal.selection import STRATEGIES
-
-    registries: dict[str, tuple[str, list[Registry[Any]]]] = {
-        "datasets": ("data set", [DATASET_SOURCES, SYNTHETIC_DATASETS]),
-        "models": ("model", [MODELS]),
-        "losses": ("loss", [LOSSES]),
-        "transports": ("transport", [TRANSPORTS]),
-        "annotators": ("annotator", [ANNOTATORS]),
-    }
     rows: list[tuple[str, str | Text]]
     if what == "strategies":
+        from feal.selection import STRATEGIES
+
         kind, rows = "strategy", [(name, _describe_strategy(name)) for name in STRATEGIES.names()]
     elif what == "presets":
+        from feal.config import ABOUT, preset_names, read_preset
+
         kind, rows = "preset", [(name, str(read_preset(name).get(ABOUT, ""))) for name in preset_names()]
-    elif what in registries:
-        kind, several = registries[what]
-        rows = [(name, registry.summary(name)) for registry in several for name in registry.names()]
+    elif what in _REGISTRIES:
+        kind, places = _REGISTRIES[what]
+        registries: list[Registry[Any]] = [getattr(import_module(module), name) for module, name in places]
+        rows = [(name, registry.summary(name)) for registry in registries for name in registry.names()]
     else:
-        raise unknown_name_error("list of", what, ["strategies", "presets", *registries])
+        raise unknown_name_error("list of", what, ["strategies", "presets", *_REGISTRIES])
     Console().print(make_table([kind, "description"], rows, words=2))
 
 
