@@ -10,8 +10,8 @@ from feal.settings import Component
 FOLDING = [name for name in MODELS.names() if MODELS.get(name).folds_batch_norms]
 
 
-def _network(name: str) -> Network:
-    torch.manual_seed(0)
+def _network(name: str, seed: int = 0) -> Network:
+    torch.manual_seed(seed)
     network = build_model(name, task=MODELS.get(name).task, classes=3, channels=3, height=64, width=64)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -38,6 +38,16 @@ def test_outputs_stay_the_same_without_any_batch_norm(name: str) -> None:
         torch.testing.assert_close(part, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     assert torch.equal(network.outputs(images).logits, before.logits)
+
+
+@torch.no_grad()
+def test_new_weights_are_folded_anew() -> None:
+    network, images = _network("efficientnet-b0"), torch.rand(4, 3, 64, 64)
+    first = fold_batch_norms(network)(images)
+    network.load_state_dict(_network("efficientnet-b0", seed=1).state_dict())
+    folded, expected = fold_batch_norms(network)(images), network(images)
+    torch.testing.assert_close(folded, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+    assert not torch.allclose(folded, first, rtol=1e-3)
 
 
 def test_a_network_that_does_not_declare_it_is_returned_itself() -> None:

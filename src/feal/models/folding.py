@@ -1,22 +1,29 @@
 """Fold batch norms into the convolutions before them, for evaluation and selection."""
 
+from collections.abc import Iterator
 from copy import deepcopy
 from itertools import pairwise
+from typing import Any
+from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from feal.models.base import Network
 
+_TWINS: WeakKeyDictionary[Network, Network] = WeakKeyDictionary()
 
+
+@torch.no_grad()
 def fold_batch_norms(network: Network) -> Network:
-    """Return a copy in evaluation mode that computes the same, to rounding, in fewer passes over its maps.
+    """Return a network in evaluation mode that computes the same, to rounding, in fewer passes over its maps.
 
     In evaluation mode a batch norm is linear, y = (x - mean) / sqrt(variance + eps) * weight + bias, and so is the
-    convolution before it: one convolution does both, 1.1 to 1.2 times as fast. Networks that do not declare
-    `folds_batch_norms` are returned as they are.
+    convolution before it: one convolution does both, 1.1 times as fast. The result shares all other layers'
+    parameters with the network, and the next call for the same network updates it: to copy a network takes as long
+    as twenty images. A network that does not declare `folds_batch_norms` is returned itself.
 
-    >>> import torch
     >>> from feal.models import build_model
     >>> network = build_model("efficientnet-b0", task="classification", classes=4, channels=3, height=32, width=32)
     >>> images = torch.rand(2, 3, 32, 32)
@@ -26,15 +33,51 @@ def fold_batch_norms(network: Network) -> Network:
     network.eval()
     if not network.folds_batch_norms:
         return network
-    folded = deepcopy(network)
-    for module in folded.modules():
-        layers = [
-            (name, layer)
-            for name, layer in module.named_children()
-            if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)
-        ]
+    twin = _TWINS.get(network)
+    if twin is None:
+        _TWINS[network] = twin = _make_twin(network)
+    for convolution, norm in _find_pairs(network):
+        folded: Any = twin.get_submodule(convolution)
+        before: Any = network.get_submodule(convolution)
+        after: Any = network.get_submodule(norm)
+        weight, bias = fuse_conv_bn_weights(
+            before.weight,
+            before.bias,
+            after.running_mean,
+            after.running_var,
+            after.eps,
+            after.weight,
+            after.bias,
+        )
+        folded.weight.copy_(weight)
+        folded.bias.copy_(bias)
+    return twin
+
+
+def _make_twin(network: Network) -> Network:
+    """Copy a network, but for the parameters of layers that are not folded."""
+    pairs = list(_find_pairs(network))
+    convolutions = {convolution for convolution, _ in pairs}
+    shared = [
+        parameter
+        for name, parameter in network.named_parameters()
+        if name.removesuffix(".weight") not in convolutions
+    ]
+    twin = deepcopy(network, {id(parameter): parameter for parameter in shared})
+    for convolution, norm in pairs:
+        layer: Any = twin.get_submodule(convolution)
+        layer.bias = nn.Parameter(layer.weight.new_zeros(layer.out_channels))
+        parent, _, name = norm.rpartition(".")
+        setattr(twin.get_submodule(parent), name, nn.Identity())
+    return twin
+
+
+def _find_pairs(network: Network) -> Iterator[tuple[str, str]]:
+    """Yield the names of convolutions and of the batch norms that take their outputs."""
+    for path, module in network.named_modules():
+        kinds = nn.Conv2d | nn.BatchNorm2d
+        layers = [(name, layer) for name, layer in module.named_children() if isinstance(layer, kinds)]
         for (before, convolution), (after, norm) in pairwise(layers):
             if isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                setattr(module, before, fuse_conv_bn_eval(convolution, norm))
-                setattr(module, after, nn.Identity())
-    return folded
+                prefix = f"{path}." if path else ""
+                yield f"{prefix}{before}", f"{prefix}{after}"
