@@ -84,18 +84,17 @@ def cases() -> dict[str, Callable[[Path], Path]]:
     made: dict[str, Callable[[Path], Path]] = {}
     for strategy in STRATEGIES:
         made[f"{strategy}-classification"] = _plain(lambda strategy=strategy: tiny(strategy=strategy))
-        made[f"{strategy}-segmentation"] = _plain(lambda strategy=strategy: tiny_polyps(strategy=strategy))
+        made[f"{strategy}-segmentation"] = _plain(lambda strategy=strategy: _monai_polyps(strategy=strategy))
     for name, changes in VARIANTS.items():
         made[name] = _plain(lambda changes=changes: tiny(**changes))
-    narrow = {"name": "unet", "channels": 4}
-    made["paper-unet"] = _plain(lambda: tiny_polyps(model=narrow))
+    made["paper-unet"] = _plain(tiny_polyps)
     made["paper-efficientnet"] = _plain(lambda: tiny(model="efficientnet-b0", rounds=1, strategy="random"))
     made["people-classification"] = _by_people(tiny)
-    made["people-segmentation"] = _by_people(tiny_polyps)
+    made["people-segmentation"] = _by_people(_monai_polyps)
     made["frozen-head"] = _frozen("head")
     made["frozen-tail"] = _frozen("tail")
     made["killed-classification"] = _killed(tiny)
-    made["killed-segmentation"] = _killed(tiny_polyps)
+    made["killed-segmentation"] = _killed(_monai_polyps)
     return made
 
 
@@ -111,6 +110,10 @@ def fingerprint(run: Path) -> dict[str, Any]:
             for event in rounds
         ],
     }
+
+
+def _monai_polyps(**changes: Any) -> Settings:
+    return tiny_polyps(**{"model": "basic-unet", **changes})
 
 
 def _plain(settings: Callable[[], Settings]) -> Callable[[Path], Path]:
@@ -141,7 +144,9 @@ def _killed(settings: Callable[..., Settings]) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         data_of(settings())  # the data are made before, so that only the run is killed
         out = folder / "run"
-        context = multiprocessing.get_context("spawn")
+        # One process imports everything; each child is a copy of it.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.fingerprints", "monai.networks.nets.basic_unet"])
         for attempt in range(3):
             child = context.Process(target=_run_and_die, args=(settings(), out, 3 + attempt))
             child.start()

@@ -20,7 +20,7 @@ TINY = {
 TINY_POLYPS = {
     **TINY,
     "dataset": {"name": "synthetic-polyps", "sites": 2, "train": 12, "test": 4, "size": 32},
-    "model": "basic-unet",
+    "model": {"name": "unet", "channels": 4},
     "budget": 3,
 }
 

@@ -19,9 +19,10 @@ CLASSES = ["one", "two", "three"]
 def make_info(model: str = "tiny-cnn", **changes: Any) -> ModelInfo:
     """What `model.json` would say of a model for 32 x 32 RGB images and three classes."""
     task = "segmentation" if model == "unet" else "classification"
+    component = {"name": model, **({"channels": 4} if model == "unet" else {})}
     content: dict[str, Any] = {
         "feal": "0.0",
-        "model": model,
+        "model": component,
         "task": task,
         "classes": CLASSES,
         "sha256": "",
@@ -34,7 +35,7 @@ def make_info(model: str = "tiny-cnn", **changes: Any) -> ModelInfo:
             "labels": {"alder": 5},
             "tested": {},
             "metrics": {},
-            "settings": Settings(dataset="blocks", model=model).dump(),
+            "settings": Settings(dataset="blocks", model=component).dump(),
         },
     }
     return ModelInfo.model_validate({**content, **changes})
@@ -47,6 +48,7 @@ def made_up(model: str = "tiny-cnn", **changes: Any) -> TrainedModel:
     torch.manual_seed(0)
     network = build_model(
         model,
+        params=about.model.params,
         task=about.task,
         classes=len(about.classes),
         channels=size.channels,

@@ -6,9 +6,9 @@ from feal.experiment import Result, start
 from tests.runs import tiny, tiny_polyps
 
 LESIONS = tiny(
-    communication_rounds=8, budget=20, training={"batch_size": 4, "local_epochs": 3}, selection={"batch_size": 5}
+    communication_rounds=4, budget=20, training={"batch_size": 4, "local_epochs": 3}, selection={"batch_size": 5}
 )
-POLYPS = tiny_polyps(communication_rounds=4, selection={"batch_size": 3})
+POLYPS = tiny_polyps(model="basic-unet", communication_rounds=4, selection={"batch_size": 3})
 
 
 @pytest.fixture(scope="session")

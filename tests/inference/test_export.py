@@ -63,11 +63,15 @@ def test_weights_and_graphs_answer_alike(name: str, changes: dict, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny-cnn", "unet"])
+@pytest.mark.parametrize(("name", "changes"), [("tiny-cnn", {}), ("unet", {"input": LARGER})])
 def test_what_the_card_tells_people_to_type_works(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    changes: dict,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    model = made_up(name)
+    model = made_up(name, **changes)
     export_model(model, tmp_path / "out", format="both")
     monkeypatch.chdir(tmp_path / "out")
     feal, torchscript, onnx, uncertainty = _snippets(tmp_path / "out")

@@ -24,6 +24,7 @@ NETWORKS = {
     "unet": "segmentation",
     "basic-unet": "segmentation",
 }
+PARAMS = {"unet": {"channels": 4}}
 every_network = pytest.mark.parametrize(
     "name", ["tiny-cnn", pytest.param("efficientnet-b0", marks=pytest.mark.slow), "unet", "basic-unet"]
 )
@@ -42,7 +43,10 @@ PROBABILITIES = {"plain": softmax, "evidential": evidential}
 
 def network(name: str, *, classes: int = 3) -> Network:
     torch.manual_seed(3)
-    model = build_model(name, task=NETWORKS[name], classes=classes, channels=3, height=SIZE, width=SIZE).double()
+    task, params = NETWORKS[name], PARAMS.get(name)
+    model = build_model(
+        name, task=task, classes=classes, channels=3, height=SIZE, width=SIZE, params=params
+    ).double()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = 1.0
