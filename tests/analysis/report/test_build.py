@@ -11,7 +11,7 @@ import altair as alt
 import pytest
 
 from feal.analysis.plots import PLOTS, Chart, Plot, PlotRows
-from feal.analysis.report.build import SECTIONS, build_report, pack_charts, render_body, render_page
+from feal.analysis.report.build import SECTIONS, Report, build_report, pack_charts, render_body, render_page
 from feal.analysis.runs import Run, RunCollection, open_run
 from feal.errors import FealError
 from feal.settings import Component
@@ -42,6 +42,12 @@ HOSTILE = Plot(
 @pytest.fixture
 def run(finished: Path) -> Run:
     return open_run(finished)
+
+
+@pytest.fixture(scope="module")
+def report(finished: Path) -> Report:
+    """Of the finished run, with all plots."""
+    return build_report([open_run(finished)])
 
 
 @pytest.fixture
@@ -96,8 +102,8 @@ def test_what_comes_from_runs_is_never_markup(run: Run, only: object) -> None:
     assert rows == [{"site": EVIL, "value": 0.5}]
 
 
-def test_only_the_scripts_of_the_page_may_run_and_nothing_may_be_fetched(run: Run) -> None:
-    page = render_page(build_report([run]))
+def test_only_the_scripts_of_the_page_may_run_and_nothing_may_be_fetched(report: Report) -> None:
+    page = render_page(report)
     elements = Elements(page)
     (policy,) = [a["content"] for tag, a in elements.found if a.get("http-equiv") == "Content-Security-Policy"]
     rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split(";")}
@@ -129,8 +135,8 @@ def test_a_plot_that_cannot_be_shown_says_why(run: Run, only: object, plot: Plot
     assert pack_charts(report) == {}
 
 
-def test_every_section_stands_in_its_order_with_accessible_names(run: Run) -> None:
-    elements = Elements(render_body(build_report([run]))).found
+def test_every_section_stands_in_its_order_with_accessible_names(report: Report) -> None:
+    elements = Elements(render_body(report)).found
     tabs = [attributes for tag, attributes in elements if attributes.get("role") == "tab"]
     panels = [attributes["id"] for tag, attributes in elements if attributes.get("role") == "tabpanel"]
     assert [tab["aria-controls"] for tab in tabs] == panels == list(SECTIONS)
@@ -143,8 +149,7 @@ def test_every_section_stands_in_its_order_with_accessible_names(run: Run) -> No
     )
 
 
-def test_how_to_make_it_again_is_told(run: Run) -> None:
-    report = build_report([run])
+def test_how_to_make_it_again_is_told(run: Run, report: Report) -> None:
     again = report.provenance
     assert again is not None
     html = render_body(report)
@@ -155,8 +160,11 @@ def test_how_to_make_it_again_is_told(run: Run) -> None:
     assert f"feal run {run.path}/config.yaml" in html
 
 
-def test_a_run_that_noted_no_origin_is_tied_to_its_data_by_its_sites(run: Run, tmp_path: Path) -> None:
-    noted = build_report([run]).provenance
+def test_a_run_that_noted_no_origin_is_tied_to_its_data_by_its_sites(
+    run: Run, report: Report, only: object, tmp_path: Path
+) -> None:
+    noted = report.provenance
+    only(HOSTILE)
     (run.path / "origin.json").rename(tmp_path / "origin.json")
     try:
         again = build_report([run]).provenance
@@ -168,11 +176,13 @@ def test_a_run_that_noted_no_origin_is_tied_to_its_data_by_its_sites(run: Run, t
     assert again.versions == {}
 
 
+@pytest.mark.usefixtures("curves_only")
 def test_unfinished_runs_and_unreadable_lines_are_told_first(run: Run) -> None:
     stopped = replace(run, state=replace(run.state, stage="train"), problems=("log, line 3: no record.",))
     assert build_report([stopped]).notices == ("1 run of 1 is not finished.", "log, line 3: no record.")
 
 
+@pytest.mark.usefixtures("curves_only")
 def test_what_cannot_be_used_is_among_the_notices() -> None:
     note = "runs/one/state.json is damaged (it is missing). It is left out."
     runs = (made("random", 0, (0.2, 0.3, 0.4)),)
@@ -180,6 +190,7 @@ def test_what_cannot_be_used_is_among_the_notices() -> None:
     assert build_report(runs).notices == ()
 
 
+@pytest.mark.usefixtures("curves_only")
 def test_one_run_is_not_called_all_runs() -> None:
     runs = [made("random", seed, (0.2, 0.3, 0.4)) for seed in (0, 1)]
     assert "<summary>The run and its status</summary>" in render_body(build_report(runs[:1]))

@@ -21,7 +21,7 @@ from tests.runs import tiny
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, curves_only: None) -> None:
     monkeypatch.setattr("feal.analysis.report.server.POLL_INTERVAL", 0.02)
     monkeypatch.setattr("feal.analysis.report.server.RETRY_DELAY", 0.02)
 

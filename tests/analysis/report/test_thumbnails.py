@@ -24,6 +24,7 @@ def run(finished: Path) -> Run:
     return open_run(finished)
 
 
+@pytest.mark.usefixtures("curves_only")
 def test_pictures_are_there_only_if_asked_for(run: Run) -> None:
     without, with_ = (render_body(build_report([run], pictures=asked)) for asked in (False, True))
     assert "data:image/jpeg" not in without
