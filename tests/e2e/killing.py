@@ -18,10 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# What a run imports when it gets there, every child would import anew: seconds, hundreds of times.
-import monai.networks.nets  # noqa: F401
-import torch._dynamo  # noqa: F401
-
 import feal
 from feal import fileio as files
 from feal.data import locate
@@ -197,7 +193,8 @@ def main() -> None:
         locate(small.dataset)
         report = every_write(folder, lambda run: start(small, out=run), lambda run: _carry_on(small, run))
     elif kind == "kinds":
-        asking = tiny(annotator="folder", rounds=1, communication_rounds=2)
+        few = {"sites": 2, "train": 12, "test": 4, "classes": 5}
+        asking = tiny(annotator="folder", rounds=1, communication_rounds=2, dataset=few)
         data_of(asking)
         work = lambda run: _with_people(asking, run)  # noqa: E731
         report = every_write(folder, work, work, once_per_kind=True)

@@ -12,7 +12,13 @@ from feal.experiment import resume, start
 from feal.settings import flatten
 from tests.runs import TINY, differences, fingerprint, tiny
 
-LONGER = {**TINY, "rounds": 2, "communication_rounds": 12}
+LONGER = {**TINY, "communication_rounds": 6}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that was not interrupted."""
+    return start(tiny(**LONGER), out=tmp_path_factory.mktemp("whole") / "run").folder
 
 
 def _wait_for_training(folder: Path, process: subprocess.Popen[str]) -> None:
@@ -27,7 +33,7 @@ def _wait_for_training(folder: Path, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
+def test_an_interrupted_run_says_how_to_go_on(whole: Path, tmp_path: Path, number: int, code: int) -> None:
     folder = tmp_path / "run"
     words = [f"{key}={value}" for key, value in flatten(LONGER).items()]
     process = subprocess.Popen(
@@ -46,5 +52,4 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, number: int, code:
     assert f"feal resume {folder}" in out
     assert "Traceback" not in err
     resume(folder)
-    whole = start(tiny(rounds=2, communication_rounds=12), out=tmp_path / "whole").folder
     assert differences(fingerprint(whole), fingerprint(folder)) == []

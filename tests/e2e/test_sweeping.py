@@ -13,14 +13,14 @@ import pytest
 
 from feal.experiment import start
 from feal.experiment.sweep import plan_sweep, read_grid
+from tests.command import Command
 from tests.runs import differences, fingerprint
 
 pytestmark = pytest.mark.slow
 
 WORDS = (
-    *("strategy=entropy,random", "strategy.query_model=global,local", "seed=0,1"),
-    *("dataset.sites=2", "dataset.train=40", "dataset.test=16", "rounds=2"),
-    *("communication_rounds=2", "budget=5", "training.local_epochs=1"),
+    *("strategy=entropy,random", "seed=0,1", "dataset.sites=2", "dataset.train=40", "dataset.test=16"),
+    *("rounds=2", "communication_rounds=2", "budget=5", "training.local_epochs=1"),
 )
 PROGRAM = "from feal.cli import main; main()"
 
@@ -36,34 +36,24 @@ class Sweeps:
     out: Path
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            "-c",
-            PROGRAM,
-            "sweep",
-            "demo",
-            *WORDS,
-            "-j",
-            "2",
-            "--out",
-            str(self.out),
-            *words,
-        ]
+    def words(self, *, at_a_time: int = 1) -> tuple[str, ...]:
+        return ("sweep", "demo", *WORDS, "-j", str(at_a_time), "--out", str(self.out))
+
+    def begin(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PROGRAM, *self.words(at_a_time=2)]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         self.processes.append(process)
         return process
 
-    def carry_out(self, *words: str) -> tuple[int, str, str]:
-        process = self.begin(*words)
-        printed, errors = process.communicate(timeout=PATIENCE)
-        return process.returncode, printed, errors
+    def states(self) -> dict[Path, int]:
+        """When each run last got on."""
+        return {path: path.stat().st_mtime_ns for path in self.out.glob("*/*/state.json")}
 
-    def wait_for_runs(self, count: int) -> None:
+    def wait_for_progress(self, before: dict[Path, int]) -> None:
         deadline = time.monotonic() + PATIENCE
-        while len(list(self.out.glob("*/*/state.json"))) < count:
+        while self.states() == before:
             assert self.processes[-1].poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -103,10 +93,12 @@ def wait_for_the_end(session: int) -> None:
         time.sleep(0.05)
 
 
-def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(sweeps: Sweeps, tmp_path: Path) -> None:
+def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(
+    sweeps: Sweeps, command: Command, tmp_path: Path
+) -> None:
     out = sweeps.out
     first = sweeps.begin()
-    sweeps.wait_for_runs(1)
+    sweeps.wait_for_progress({})
     began = time.monotonic()
     os.kill(first.pid, signal.SIGINT)
     printed, errors = first.communicate(timeout=60)
@@ -115,8 +107,9 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(sweeps: Sweeps,
     assert "repeat the command to continue" in printed
     wait_for_the_end(first.pid)
 
+    before = sweeps.states()
     second = sweeps.begin()
-    sweeps.wait_for_runs(3)
+    sweeps.wait_for_progress(before)
     second.kill()
     second.communicate(timeout=60)
     wait_for_the_end(second.pid)
@@ -124,18 +117,18 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(sweeps: Sweeps,
     taken = out / "random" / "seed-1"
     taken.mkdir(parents=True)
     (taken / "notes.txt").write_text("mine")
-    code, printed, errors = sweeps.carry_out()
-    assert (code, errors) == (1, "")
-    assert "random/seed-1" in printed
-    assert "is not empty and holds no run" in printed
-    assert "5 of 6 runs are finished: repeat the command to try again." in printed
+    ended = command(*sweeps.words())
+    assert (ended.code, ended.err) == (1, "")
+    assert "random/seed-1" in ended.out
+    assert "is not empty and holds no run" in ended.out
+    assert "3 of 4 runs are finished: repeat the command to try again." in ended.out
     (taken / "notes.txt").unlink()
-    before = {path: path.stat().st_mtime_ns for path in out.glob("*/*/state.json")}
-    code, printed, errors = sweeps.carry_out()
-    assert (code, errors) == (0, "")
-    assert "5 finished already" in printed
-    assert "about" not in printed.splitlines()[1]
-    assert {path: path.stat().st_mtime_ns for path in before} == before
+    before = sweeps.states()
+    ended = command(*sweeps.words())
+    assert (ended.code, ended.err) == (0, "")
+    assert "3 finished already" in ended.out
+    assert "about" not in ended.out.splitlines()[1]
+    assert before.items() <= sweeps.states().items()
 
     names = [str(path.parent.relative_to(out)) for path in sorted(out.glob("*/*/config.yaml"))]
     expected = plan_sweep("demo", read_grid(WORDS)).runs
@@ -151,6 +144,6 @@ def test_a_sweep_interrupted_killed_and_mended_comes_to_the_same(sweeps: Sweeps,
     }
     assert len({str(labels) for labels in firsts.values()}) == 1
 
-    code, printed, errors = sweeps.carry_out("training.weight_decay=0.5")
-    assert code == 2
-    assert "holds a run with other settings" in errors
+    ended = command(*sweeps.words(), "training.weight_decay=0.5")
+    assert ended.code == 2
+    assert "holds a run with other settings" in ended.err

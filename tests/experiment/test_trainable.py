@@ -120,9 +120,16 @@ def test_a_run_without_its_weights_goes_on_from_the_outputs(weights: Path, tmp_p
     assert differences(fingerprint(whole.folder), fingerprint(longer.folder)) == []
 
 
-@pytest.mark.slow
-@each_part
-@pytest.mark.parametrize("strategy", STRATEGIES.names())
+@pytest.mark.parametrize(
+    ("strategy", "part"),
+    [("feal", "head")]
+    + [(strategy, "tail") for strategy in STRATEGIES.names()]
+    + [
+        pytest.param(strategy, "head", marks=pytest.mark.nightly)
+        for strategy in STRATEGIES.names()
+        if strategy != "feal"
+    ],
+)
 def test_every_strategy_works_on_a_part(strategy: str, part: str, weights: Path, tmp_path: Path) -> None:
     changes = {"strategy.local": "local_only"} if strategy == "logo" else {}
     result = start(frozen(weights, part, strategy=strategy, **changes), out=tmp_path / "run")

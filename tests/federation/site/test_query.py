@@ -169,6 +169,7 @@ from feal.selection import Selection, Strategy, make_selection
 
 class Spy(Strategy):
     roles = frozenset({ROLES!r})
+    training_epochs = 3
 
     def observe(self, images, models, context):
         total = {{role: sum(p.double().sum() for p in models[role].module.parameters()) for role in self.roles}}

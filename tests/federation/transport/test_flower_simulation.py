@@ -98,7 +98,7 @@ def test_a_missing_cluster_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [tiny, tiny_polyps])
+@pytest.mark.parametrize("make", [pytest.param(tiny, marks=pytest.mark.nightly), tiny_polyps])
 def test_the_same_bits_as_in_process(
     make: Callable[..., Settings], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,11 @@ class TestLogoLocalOnly(TestLogo):
     params = {"local": "local_only"}
     local: Role = "local_only"
 
+    @pytest.fixture(autouse=True)
+    def brief(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """How long the model is trained is not what is tested."""
+        monkeypatch.setattr(Logo, "training_epochs", 3)
+
 
 def test_a_sure_model_still_has_doubt() -> None:
     context = StrategyContract.context(TestLogo(), "classification")

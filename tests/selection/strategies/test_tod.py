@@ -83,7 +83,7 @@ class TestLocal(TestGlobal):
 
 class TestEnsemble(TestGlobal):
     runs = True
-    params = {"query_model": "ensemble"}
+    params = {"query_model": "ensemble", "epochs": 3}
     now = "finetuned"
     before = "local_previous"
 
