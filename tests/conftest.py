@@ -58,8 +58,24 @@ NIGHTLY = (
 )
 """Slow tests that `make test-all` adds to `make test`, besides those that are marked so."""
 
-APART = ("tests/e2e/test_killing.py", "tests/test_docs.py", "tests/test_readme.py")
-"""Files whose tests take a minute each and share nothing: any of them to any process."""
+APART = (
+    "tests/e2e/test_killing.py",
+    "tests/test_docs.py",
+    "tests/test_fingerprints.py",
+    "tests/test_readme.py",
+)
+"""Files that take long and whose tests share nothing: any of them to any process."""
+
+FIRST = (
+    "tests/federation/transport/",
+    "tests/e2e/",
+    "tests/inference/",
+    "tests/docs/",
+    "tests/test_docs.py",
+    "tests/test_readme.py",
+    "tests/test_fingerprints.py",
+)
+"""What takes long; begun last, it would leave the other processes idle at the end."""
 
 
 class Together(LoadScopeScheduling):
@@ -72,10 +88,11 @@ class Together(LoadScopeScheduling):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests of whole files as nightly."""
+    """Mark the slow tests of whole files as nightly, and begin with what takes long."""
     for item in items:
         if item.nodeid.startswith(NIGHTLY) and item.get_closest_marker("slow"):
             item.add_marker("nightly")
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)
