@@ -120,9 +120,12 @@ import resource, sys, torch
 from feal.tensors import retain_memory
 if sys.argv[1] == "retain":
     retain_memory()
+def allocate():
+    for _ in range(20):
+        torch.ones(2**24)
+allocate()  # a small block beyond the first tensor can make it too short for the next, until neighbours merge
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    torch.ones(2**24)
+allocate()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
