@@ -26,9 +26,10 @@ from timing import (
 
 TRIED = 3  # picks on which the plain forms of badge and coreset are timed
 LABELLED = 500
+PLAIN = 10_000  # samples up to which the plain forms are timed: formed gradients of more take gigabytes
+PRODUCT = "[N, D] @ [D, budget]"
 WIDE = ("feal", "badge", "coreset", "logo", "strata")  # strategies with wide columns
 Side = Literal["choose", "plain"]
-SIDES: tuple[Side, Side] = ("choose", "plain")
 
 
 class Forms(NamedTuple):
@@ -66,8 +67,8 @@ def _badge(asked: Question, budget: int) -> Forms:
             torch.minimum(nearest, (gradients - gradients[row]).square_().sum(1), out=nearest)
             row = int(torch.multinomial(nearest, 1, generator=draw))
 
-    bound = partial(_vector_products, h, budget)
-    return Forms(lambda: asked.choose(budget), plain, bound, True, "G formed, loop *", _in_products(budget))
+    bound = partial(_multiply, h, budget)
+    return Forms(lambda: asked.choose(budget), plain, bound, True, "G formed, loop *", PRODUCT)
 
 
 def _coreset(asked: Question, budget: int) -> Forms:
@@ -80,8 +81,8 @@ def _coreset(asked: Question, budget: int) -> Forms:
             centres = torch.cat([known, features[: budget * (2 * pick + 1) // (2 * picks)]])
             int(torch.cdist(features, centres).amin(1).argmax())
 
-    bound = partial(_vector_products, features, budget)
-    return Forms(lambda: asked.choose(budget), plain, bound, True, "all distances anew *", _in_products(budget))
+    bound = partial(_multiply, features, budget)
+    return Forms(lambda: asked.choose(budget), plain, bound, True, "all distances anew *", PRODUCT)
 
 
 def _clusters(asked: Question, column: str, iterations: int, budget: int) -> Forms:
@@ -93,7 +94,7 @@ def _clusters(asked: Question, column: str, iterations: int, budget: int) -> For
     points = asked.pool[column]
     rows = OuterProducts([(torch.ones(len(points), 1), points)])
     draw = torch.Generator().manual_seed(0)
-    starts = points[k_means_plus_plus(rows.squares, rows.squared_distances, budget, draw, first=0)[0]]
+    starts = points[k_means_plus_plus(rows, budget, draw, first=0)[0]]
 
     def lloyd(start: str | Tensor) -> None:
         init = start if isinstance(start, str) else start.numpy()
@@ -114,13 +115,8 @@ def _clusters(asked: Question, column: str, iterations: int, budget: int) -> For
     )
 
 
-def _vector_products(features: Tensor, count: int) -> None:
-    for row in range(count):
-        features.mv(features[row])
-
-
-def _in_products(budget: int) -> str:
-    return f"{budget} mat-vec"
+def _multiply(features: Tensor, count: int) -> Tensor:
+    return features @ features[:count].T
 
 
 def _measure_side(strategy: str, size: int, width: int, budget: int, side: Side) -> Measurement:
@@ -131,27 +127,31 @@ def _measure_side(strategy: str, size: int, width: int, budget: int, side: Side)
     return measure(given.choose if side == "choose" else lambda: given.plain(1))
 
 
-def choice_rows(size: int, width: int, budget: int, repeats: int) -> Iterator[list[str]]:
+def choice_rows(
+    strategies: Sequence[str], size: int, width: int, budget: int, repeats: int
+) -> Iterator[list[str]]:
     """Yield a row for each strategy."""
     yield ["", "choice", "memory", "plain form", "", "memory", "over ours", "bound", "", "ours over it"]
-    for strategy in ("badge", "coreset", "logo", "strata"):
+    for strategy in strategies:
         build_forms(strategy, 1000, width, 100).choose()
         given = build_forms(strategy, size, width, budget)
         seconds = median_seconds({"choose": given.choose, "bound": given.bound}, repeats)
-        ours, other = (run_in_fresh_process(_measure_side, strategy, size, width, budget, side) for side in SIDES)
-        plain = _scaled_seconds(given, budget) if given.scaled else other.seconds
+        ours = run_in_fresh_process(_measure_side, strategy, size, width, budget, "choose")
         yield [
             strategy,
             format_seconds(seconds["choose"]),
             format_megabytes(ours.extra),
-            given.plain_name,
-            format_seconds(plain),
-            format_megabytes(other.extra),
-            f"{plain / seconds['choose']:,.1f}",
+            *(_plain_cells(strategy, given, size, width, budget, seconds["choose"]) if size <= PLAIN else "-" * 4),
             given.bound_name,
             format_seconds(seconds["bound"]),
             f"{seconds['choose'] / seconds['bound']:.2f}",
         ]
+
+
+def _plain_cells(strategy: str, given: Forms, size: int, width: int, budget: int, ours: float) -> list[str]:
+    plain = run_in_fresh_process(_measure_side, strategy, size, width, budget, "plain")
+    seconds = _scaled_seconds(given, budget) if given.scaled else plain.seconds
+    return [given.plain_name, format_seconds(seconds), format_megabytes(plain.extra), f"{seconds / ours:,.1f}"]
 
 
 def _scaled_seconds(given: Forms, budget: int) -> float:
@@ -160,13 +160,15 @@ def _scaled_seconds(given: Forms, budget: int) -> float:
 
 
 def show_choice(*, quick: bool) -> None:
-    """Print the table of choices."""
-    size, width, budget, repeats = (2000, 320, 100, 3) if quick else (10_000, 1280, 500, 3)
-    print(
-        f"Choosing: {size:,} samples of {width:,} features, {LABELLED} labelled, budget {budget}; memory is extra"
-    )
-    print_table(choice_rows(size, width, budget, repeats))
-    print(f"* timed on {TRIED} picks and scaled to all; the bounds leave out what comes before the picks\n")
+    """Print the tables of choices."""
+    width, budget, repeats = (320, 100, 3) if quick else (1280, 500, 3)
+    for size in (10_000, 100_000):
+        print(
+            f"Choosing: {size:,} samples of {width:,} features, {LABELLED} labelled, budget {budget}; extra memory"
+        )
+        strategies = ("badge", "coreset", "logo", "strata") if size == 10_000 else ("badge", "coreset")
+        print_table(choice_rows(strategies, size, width, budget, repeats))
+    print(f"* timed on {TRIED} picks and scaled to all\n")
 
 
 def _measure_growth(

@@ -10,47 +10,52 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from feal.selection import kcenter
-from feal.selection.kcenter import TINY, Products, compute_mean, k_center, measure_direction
+from feal.selection.kcenter import TINY, build_frame, k_center
 
 
 @pytest.mark.parametrize("width", [1, 7, 1280, 20_000])
-@pytest.mark.parametrize("kind", ["constant", "positive", "signed", "huge", "minute", "zero"])
-def test_products_keep_within_their_error(kind: str, width: int) -> None:
+@pytest.mark.parametrize("kind", ["constant", "positive", "signed", "huge", "minute", "zero", "mixed"])
+def test_distances_keep_within_their_bounds(kind: str, width: int) -> None:
     noise = torch.randn((30, width), generator=torch.Generator().manual_seed(0))
     features = {
         "constant": (0.1 + 1e-3 * noise[:, :1]).expand(30, width).contiguous(),
         "positive": noise.abs() + 5,
         "signed": noise,
-        "huge": 1e30 * noise,
-        "minute": 1e-35 * noise,
+        "huge": 1e37 * noise,
+        "minute": 1e-41 * noise,
         "zero": 0 * noise,
+        "mixed": noise * 10.0 ** torch.arange(-40, 20, 2)[:, None],
     }[kind]
-    others = features.flip(0) + 1
-    populations, means = (features, others), [compute_mean(features), compute_mean(others)]
-    products = Products(features, means)
-    torch.testing.assert_close(products.norms, features.double().square().sum(1).sqrt())
-    for row in range(30):
-        vectors = [
-            measure_direction(population[row], mean) for population, mean in zip(populations, means, strict=True)
-        ]
-        for population, vector, column in zip(populations, vectors, products.multiply(vectors), strict=True):
-            exact = (features.double() * population[row].double()).sum(1)
-            assert ((column - exact).abs() <= products.norms.clamp_min(TINY) * vector.error).all()
+    cover = kcenter._Cover(features, features[:1])
+    unit, points = cover._frame.unit, cover._locate(features)
+    exact = (features.double()[:, None] / unit - features.double() / unit).square().sum(2)
+    lower, upper = (cover._bound_squares(points, points, side).double() for side in (-1, 1))
+    assert (lower <= exact).all()
+    assert (upper > exact).all()
+    sizes = points[1].double()[:, None] + points[1].double()
+    assert (upper - lower <= 3 * cover._error * sizes + 3 * TINY).all()
 
 
-def test_what_samples_have_in_common_is_not_rounded() -> None:
-    features = 1e3 + 1e-2 * torch.randn((50, 64), generator=torch.Generator().manual_seed(0))
-    products = Products(features, [compute_mean(features)])
-    (column,) = products.multiply([measure_direction(features[3], compute_mean(features))])
-    exact = (features.double() * features[3].double()).sum(1)
-    assert (column - exact).abs().max() < 1e-9 * exact.max()
+@pytest.mark.parametrize(("common", "spread"), [(1e3, 1e-2), (0, 1e30), (1e-38, 1e-39), (3e38, 1e30)])
+def test_a_frame_holds_numbers_of_about_one_and_nothing_in_common(common: float, spread: float) -> None:
+    features = common + spread * torch.randn((50, 64), generator=torch.Generator().manual_seed(0))
+    frame = build_frame(features)
+    offsets = frame.offsets(features)
+    assert offsets.dtype == torch.float32
+    assert float(offsets.abs().max()) <= 4
+    exact = (features.double() - frame.mean()) / frame.unit
+    torch.testing.assert_close(offsets.double(), exact, rtol=2.0**-23, atol=TINY)
+    assert float(exact.mean(0).abs().max()) <= 1e-6
 
 
-def test_a_row_that_is_not_finite_is_named() -> None:
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+def test_a_row_that_is_not_finite_is_named(number: float) -> None:
     features = torch.zeros(9, 2)
-    features[4, 1] = torch.inf
-    with pytest.raises(ValueError, match="sample 4 contain NaN or infinity"):
-        Products(features, [compute_mean(features)])
+    features[4, 1] = number
+    with pytest.raises(ValueError, match="of sample 4 contain NaN or infinity"):
+        build_frame(features)
+    with pytest.raises(ValueError, match="of labelled sample 4 contain NaN or infinity"):
+        build_frame(torch.zeros(3, 2), features)
 
 
 NO_ROWS = torch.empty(0, 3)
@@ -138,6 +143,7 @@ def test_agrees_with_float64_brute_force(
     with (
         patch.object(kcenter, "BLOCK_NUMBERS", few),
         patch.object(kcenter, "CENTRES", 5 if pieces else 1024),
+        patch.object(kcenter, "FRONT", 4 if pieces else 256),
     ):
         agree(every[:size], every[size:], budget)
 
@@ -192,8 +198,24 @@ def test_copies_of_centres_follow_by_row() -> None:
 
 def test_copies_of_centres_cost_no_product() -> None:
     features = torch.full((50, 3), 0.1)
-    with patch.object(kcenter, "measure_direction", side_effect=AssertionError):
+    bound = kcenter._Cover._bound_squares
+    with patch.object(kcenter._Cover, "_bound_squares", autospec=True, side_effect=bound) as products:
         assert k_center(features, features[:1], 50)[0].tolist() == list(range(50))
+    assert products.call_count == 2  # with the labelled sample only: a bound, then exactly
+
+
+def test_most_rows_never_see_the_chosen() -> None:
+    draw = torch.Generator().manual_seed(0)
+    features = torch.randn((1500, 64), generator=draw)
+    pairs, bound = list[int](), kcenter._Cover._bound_squares
+
+    def counting(cover: kcenter._Cover, left: Any, right: Any, side: int) -> Tensor:
+        pairs.append(len(left[0]) * len(right[0]) * (side < 0))
+        return bound(cover, left, right, side)
+
+    with patch.object(kcenter._Cover, "_bound_squares", counting), patch.object(kcenter, "FRONT", 32):
+        agree(features, torch.randn((50, 64), generator=draw), 40)
+    assert 0 < sum(pairs) < 1500 * 40
 
 
 def test_mapped_features_are_only_read(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 from unittest.mock import patch
@@ -12,16 +11,27 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 from torch import Tensor
 
+from feal.selection import kmeans
 from feal.selection.kmeans import OuterProducts, k_means, k_means_plus_plus, pick_best_of_each
 
 
-def distances(points: Tensor) -> Callable[[int], Tensor]:
-    return lambda row: (points - points[row]).square().sum(1)
+class Points:
+    """Points [N, D] in float64, and the centres they were all compared with."""
+
+    def __init__(self, points: Tensor) -> None:
+        self.points, self.squares = points, points.square().sum(1)
+        self.compared: list[int] = []
+
+    def squared_distances(self, rows: Tensor | slice, centres: Tensor) -> Tensor:
+        return (self.points[rows][:, None] - self.points[centres]).square().sum(2)
+
+    def nearest(self, centres: Tensor) -> Tensor:
+        self.compared += centres.tolist()
+        return self.squared_distances(slice(None), centres).amin(1)
 
 
 def choose(points: Tensor, budget: int, seed: int = 0) -> tuple[list[int], Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    rows, squares = k_means_plus_plus(points.square().sum(1), distances(points), budget, generator)
+    rows, squares = k_means_plus_plus(Points(points), budget, torch.Generator().manual_seed(seed))
     return rows.tolist(), squares
 
 
@@ -50,10 +60,12 @@ POOLS = {
 }
 
 
+@pytest.mark.parametrize("small", [0, 2048])
 @pytest.mark.parametrize("points", POOLS.values(), ids=POOLS)
-def test_choices_are_distributed_as_they_should_be(points: Tensor) -> None:
+def test_choices_are_distributed_as_they_should_be(points: Tensor, small: int) -> None:
     trials, budget = 3000, 4
-    seen = Counter(tuple(choose(points, budget, seed)[0]) for seed in range(trials))
+    with patch.multiple(kmeans, SMALL=small, MISSES=3):
+        seen = Counter(tuple(choose(points, budget, seed)[0]) for seed in range(trials))
     expected = {rows: trials * probability(points, rows) for rows in permutations(range(len(points)), budget)}
     assert sum(expected.values()) == pytest.approx(trials)
     assert all(expected[rows] > 0 for rows in seen)
@@ -99,7 +111,7 @@ def test_the_first_is_the_longest_ties_by_row_and_takes_no_number() -> None:
     points = torch.tensor([[1.0, 0], [0, 2], [2, 0]], dtype=torch.float64)
     generator = torch.Generator().manual_seed(5)
     before = generator.get_state()
-    rows, squares = k_means_plus_plus(points.square().sum(1), distances(points), 1, generator)
+    rows, squares = k_means_plus_plus(Points(points), 1, generator)
     assert (rows.tolist(), squares.tolist()) == ([1], [4.0])
     assert torch.equal(generator.get_state(), before)
 
@@ -121,15 +133,89 @@ def test_the_ends_of_the_unit_interval_give_rows_with_weight(number: float, row:
 
 
 def test_asks_for_as_many_distances_as_it_needs() -> None:
-    asked: list[int] = []
+    points = Points(torch.arange(6, dtype=torch.float64)[:, None])
+    rows, _ = k_means_plus_plus(points, 4, torch.Generator().manual_seed(0))
+    assert points.compared == rows[:3].tolist()
 
-    def recorded(row: int) -> Tensor:
-        asked.append(row)
-        return distances(points)(row)
 
-    points = torch.arange(6, dtype=torch.float64)[:, None]
-    rows, _ = k_means_plus_plus(points.square().sum(1), recorded, 4, torch.Generator().manual_seed(0))
-    assert asked == rows[:3].tolist()
+def one_at_a_time(points: Tensor, budget: int, generator: torch.Generator, growth: int, most: int) -> list[int]:
+    """The draws from a large pool by a plain loop, with all distances every time."""
+
+    def squares() -> Tensor:
+        return torch.stack([(points - points[row]).square().sum(1) for row in rows]).amin(0)
+
+    rows = [int(points.square().sum(1).argmax())]
+    lengths, due, missed = squares(), growth, 0
+    while len(rows) < budget:
+        if len(rows) == due or missed == most:
+            lengths, due, missed = squares(), due * growth if len(rows) == due else due, 0
+        if not lengths.any():
+            lengths = torch.ones(len(points), dtype=torch.float64).index_fill_(0, torch.tensor(rows), 0)
+            rows.append(_fall(lengths, generator)[0])
+            lengths = torch.zeros_like(lengths)
+            continue
+        row, depth = _fall(lengths, generator)
+        now = float(squares()[row])
+        if depth < now or now == float(lengths[row]):
+            rows.append(row)
+            missed = 0
+        else:
+            missed += 1
+    return rows
+
+
+def _fall(lengths: Tensor, generator: torch.Generator) -> tuple[int, float]:
+    level = float(torch.rand(1, dtype=torch.float64, generator=generator) * lengths.sum())
+    row = int((lengths.cumsum(0) > level).nonzero()[0])
+    return row, level - float(lengths[:row].sum())
+
+
+LARGE = {"SMALL": 0, "GROWTH": 3, "MISSES": 4, "DRAWS": 5}
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.integers(2, 60),
+    distinct=st.integers(1, 60),
+    width=st.sampled_from([1, 4]),
+    budget=st.integers(1, 70),
+)
+def test_large_pools_are_drawn_from_as_one_at_a_time(
+    seed: int, size: int, distinct: int, width: int, budget: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    points = torch.randn((distinct, width), generator=draw, dtype=torch.float64)
+    points = points[torch.randint(distinct, (size,), generator=draw)]
+    plain, ours = (torch.Generator().manual_seed(seed) for _ in range(2))
+    with patch.multiple(kmeans, **LARGE):
+        rows, squares = k_means_plus_plus(Points(points), budget, ours)
+    expected = one_at_a_time(points, min(budget, size), plain, LARGE["GROWTH"], LARGE["MISSES"])
+    assert rows.tolist() == expected
+    assert torch.equal(plain.get_state(), ours.get_state())
+    for pick in range(1, len(rows)):
+        exact = (points[rows[:pick]] - points[rows[pick]]).square().sum(1).min()
+        assert float(squares[pick]) == pytest.approx(float(exact), abs=1e-12)
+
+
+def test_large_pools_are_seldom_compared_with_the_chosen() -> None:
+    draw = torch.Generator().manual_seed(0)
+    points = Points(torch.randn((3000, 16), generator=draw, dtype=torch.float64))
+    rows, _ = k_means_plus_plus(points, 100, draw)
+    assert points.compared == rows[: len(points.compared)].tolist()
+    assert len(points.compared) == kmeans.GROWTH**2
+
+
+def test_large_pools_of_few_clusters_are_compared_when_draws_miss() -> None:
+    draw = torch.Generator().manual_seed(0)
+    centres = 1e3 * torch.randn((30, 4), generator=draw, dtype=torch.float64)
+    points = Points(centres[torch.randint(30, (3000,), generator=draw)])
+    points.points += torch.randn((3000, 4), generator=draw)
+    with patch.object(torch, "rand", side_effect=torch.rand) as numbers:
+        rows, _ = k_means_plus_plus(points, 60, draw)
+    clusters = torch.cdist(points.points[rows], centres).argmin(1)
+    assert len(clusters[:30].unique()) == 30
+    assert sum(call.args[0] for call in numbers.call_args_list) < 10 * 60
 
 
 @pytest.mark.parametrize(
@@ -142,12 +228,14 @@ def test_asks_for_as_many_distances_as_it_needs() -> None:
 )
 def test_refuses(wrong: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"squares": torch.ones(2), "budget": 1} | wrong
+    points = Points(torch.ones(2, 1))
+    points.squares = arguments["squares"]
     with pytest.raises(ValueError, match=message):
-        k_means_plus_plus(squared_distances=lambda row: torch.ones(2), generator=torch.Generator(), **arguments)
+        k_means_plus_plus(points, arguments["budget"], torch.Generator())
 
 
 def test_an_empty_pool() -> None:
-    rows, squares = k_means_plus_plus(torch.empty(0), lambda row: torch.empty(0), 3, torch.Generator())
+    rows, squares = k_means_plus_plus(Points(torch.empty(0, 2)), 3, torch.Generator())
     assert (rows.tolist(), squares.tolist()) == ([], [])
 
 
@@ -328,7 +416,7 @@ def test_agrees_with_the_gradients_formed(kind: str, size: int, width: int, mode
     for row in range(size):
         exact = (gradients - gradients[row]).square().sum(1)
         # Relative to the lengths, as that is what is rounded.
-        error = (products.squared_distances(row) - exact).abs()
+        error = (products.nearest(torch.tensor([row])) - exact).abs()
         scale = torch.stack([(q.double().norm(dim=1) * h.double().norm(dim=1)) for q, h in pairs]).mean(0)
         assert (error <= 1e-4 * (scale + scale[row]).square()).all()
 
@@ -340,7 +428,7 @@ def test_copies_are_at_distance_zero_and_neighbours_are_not(width: int, models: 
     copied = [(torch.cat((q, q)), torch.cat((h, h))) for q, h in pairs]
     products = OuterProducts(copied)
     for row in (0, 31, 59, 60, 119):
-        zero = (products.squared_distances(row) == 0).nonzero()[:, 0].tolist()
+        zero = (products.nearest(torch.tensor([row])) == 0).nonzero()[:, 0].tolist()
         assert zero == [row % 60, row % 60 + 60]
 
 
@@ -350,15 +438,46 @@ def test_distances_of_collapsed_features_are_told_apart() -> None:
     q = torch.tensor([0.6, -0.4, -0.2]) + 1e-3 * torch.randn((200, 3), generator=draw)
     gradients = formed([(q, h)])
     exact = (gradients - gradients[7]).square().sum(1)
-    torch.testing.assert_close(OuterProducts([(q, h)]).squared_distances(7), exact, rtol=1e-2, atol=0)
+    torch.testing.assert_close(OuterProducts([(q, h)]).nearest(torch.tensor([7])), exact, rtol=1e-2, atol=0)
 
 
 def test_nothing_is_changed() -> None:
     pairs = random_pairs("plain", 20, 5, 2, 0)
     before = [(q.clone(), h.clone()) for q, h in pairs]
-    OuterProducts(pairs).squared_distances(3)
+    OuterProducts(pairs).nearest(torch.tensor([3]))
     assert all(
         torch.equal(a, b)
         for pair, kept in zip(pairs, before, strict=True)
         for a, b in zip(pair, kept, strict=True)
     )
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_pieces_and_pairs_of_rows_give_what_the_whole_does(models: int) -> None:
+    products = OuterProducts(random_pairs("far from zero", 60, 32, models, 1))
+    centres, rows = torch.tensor([3, 17, 59]), torch.tensor([17, 0, 40])
+    whole = products.squared_distances(slice(None), centres)
+    torch.testing.assert_close(products.nearest(centres), whole.amin(1))
+    torch.testing.assert_close(products.squared_distances(rows, centres), whole[rows])
+    with patch.object(kmeans, "CACHED", 0), patch.object(kmeans.kcenter, "BLOCK_NUMBERS", 200):
+        parts = OuterProducts(random_pairs("far from zero", 60, 32, models, 1))
+        torch.testing.assert_close(parts.nearest(centres), whole.amin(1))
+    assert float(whole[17, 1]) == 0
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    kind=st.sampled_from(["plain", "far from zero", "zeros", "huge", "minute"]),
+    models=st.sampled_from([1, 2]),
+    seed=st.integers(0, 10**6),
+    copies=st.booleans(),
+)
+def test_large_pools_of_gradients_are_drawn_from_as_if_formed(
+    kind: str, models: int, seed: int, copies: bool
+) -> None:
+    pairs = random_pairs(kind, 40, 24, models, seed)
+    if copies:
+        pairs = [(q[:12].repeat(4, 1), h[:12].repeat(4, 1)) for q, h in pairs]
+    with patch.multiple(kmeans, **LARGE):
+        rows, _ = k_means_plus_plus(OuterProducts(pairs), 35, seeded(seed))
+    assert rows.tolist() == one_at_a_time(formed(pairs), 35, seeded(seed), LARGE["GROWTH"], LARGE["MISSES"])

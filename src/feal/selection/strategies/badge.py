@@ -38,7 +38,7 @@ class Badge(QueryingStrategy):
         if len(pool) == 0:
             return Selection(ids=[])
         gradients = OuterProducts(self._factors(pool, context))
-        rows, squares = k_means_plus_plus(gradients.squares, gradients.squared_distances, budget, generator)
+        rows, squares = k_means_plus_plus(gradients, budget, generator)
         return Selection(
             ids=[pool.ids[row] for row in rows.tolist()],
             parts={"score": gradients.squares[rows].sqrt(), "squared_distance": squares},
