@@ -13,6 +13,7 @@ from safetensors.torch import load
 
 from feal.tensors import (
     TYPES,
+    all_finite,
     encode_tensors,
     mixed_precision,
     read_metadata,
@@ -137,3 +138,12 @@ def test_the_memory_of_a_tensor_serves_the_next() -> None:
         for way in ("retain", "return")
     }
     assert faults["retain"] < faults["return"] / 3
+
+
+@pytest.mark.parametrize("odd", [float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_values_are_finite_also_where_their_squares_overflow(odd: float, dtype: torch.dtype) -> None:
+    largest = torch.full((9,), torch.finfo(dtype).max, dtype=dtype)
+    assert all_finite([largest, -largest, torch.ones(3), torch.tensor(7)])
+    assert not all_finite([largest, torch.ones(3), torch.tensor([0, odd], dtype=dtype)])
+    assert not all_finite([torch.tensor([odd, -odd], dtype=dtype)])
