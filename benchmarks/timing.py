@@ -52,16 +52,16 @@ def run_in_fresh_process(function: Callable[P, T], *arguments: P.args, **options
 def measure(form: Callable[[], object], repeats: int = 1) -> Measurement:
     """Measure the median time, and the memory of the first call."""
     ctypes.CDLL(None).malloc_trim(0)  # what building has left behind would count as there before
-    before = _memory("VmRSS")
-    whole = _memory("VmHWM")
+    before = read_memory("VmRSS")
+    whole = read_memory("VmHWM")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     first = cpu_seconds(form)
-    peak = _memory("VmHWM")
+    peak = read_memory("VmHWM")
     times = [first, *(cpu_seconds(form) for _ in range(repeats - 1))]
     return Measurement(statistics.median(times), peak - before, max(peak, whole))
 
 
-def _memory(field: str) -> int:
+def read_memory(field: str) -> int:
     """Return the bytes of a field of this process's status: VmRSS now, VmHWM at the peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
