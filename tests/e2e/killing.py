@@ -22,6 +22,7 @@ import feal
 from feal import fileio as files
 from feal.data import locate
 from feal.experiment import resume, start
+from feal.rundir import journal
 from feal.rundir.site_store import Store
 from feal.settings import Settings
 from tests.frozen import frozen, write_weights
@@ -53,15 +54,18 @@ class _Killer:
         return wrapped
 
     def install(self) -> None:
+        # Before a file is synced, the end of what was written to it is in this process only.
+        files.sync_file = journal.sync_file = self.wrap(files.sync_file)
         files.rename_durably = self.wrap(files.rename_durably)
         Store.commit = self.wrap(Store.commit)  # type: ignore[method-assign]
 
 
 def _kind(written: object) -> str:
     """Name a durable write: a commit of a site's database, or a file by its folder and name."""
-    if not isinstance(written, Path):
+    if isinstance(written, Store):
         return "commit"
-    return re.sub(r"[0-9a-f]{6,}|[0-9]+", "#", f"{written.parent.name}/{written.name}")
+    path = Path(getattr(written, "name", written) if not isinstance(written, Path) else written)
+    return re.sub(r"[0-9a-f]{6,}|[0-9]+", "#", f"{path.parent.name}/{path.name}")
 
 
 def _carry_on(settings: Settings, folder: Path) -> str:

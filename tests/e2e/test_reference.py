@@ -237,7 +237,8 @@ class _LocalModels(NullCallback):
         if record.round == 1:
             for site in SITES:
                 (path,) = (self.run / "sites" / site / "models").glob("local-*.safetensors")
-                self.local[site] = load_file(path)
+                kept = {tuple(name.split("/")): tensor.clone() for name, tensor in load_file(path).items()}
+                self.local[site] = {name: tensor for (part, name), tensor in kept.items() if part == "weights"}
             raise KeyboardInterrupt
 
 

@@ -1,3 +1,4 @@
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import pytest
 
 from feal.annotation import Answer, Query
 from feal.errors import FealError
-from feal.rundir.site_store import SiteState, Store, TensorFile
+from feal.rundir.site_state import SiteState, TensorFile
+from feal.rundir.site_store import Store
 
 
 @pytest.fixture
@@ -29,13 +31,32 @@ def test_memory_round_trip(store: Store) -> None:
         key="k",
         position=(1, 0, 3),
         reply="{}",
-        local=TensorFile("models/a", "00"),
-        optimizer_round=1,
+        local=TensorFile("local-0.safetensors", "00"),
+        local_round=1,
         sends_local=True,
     )
     with store.transaction():
         store.save_state(state)
     assert store.state() == state
+
+
+def test_a_state_of_another_version_is_said(store: Store) -> None:
+    with store.transaction():
+        store._connection.execute('INSERT INTO memory VALUES (0, \'{"key": "k", "optimizer_round": 1}\')')
+    with pytest.raises(FealError, match=r"site\.sqlite was written by another version"):
+        store.state()
+
+
+def test_a_read_only_copy_without_its_journal_can_be_read(store: Store, tmp_path: Path) -> None:
+    _ask(store, "a")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(store.path, copy)
+    copy.chmod(0o500)
+    reader = Store(copy / "site.sqlite", read_only=True)
+    assert reader.pending() == ["a"]
+    reader.close()
+    assert [path.name for path in copy.iterdir()] == ["site.sqlite"]
 
 
 def test_labels_come_sorted_and_only_when_answered(store: Store) -> None:
@@ -209,7 +230,7 @@ def test_reading_changes_nothing_and_works_beside_a_run(store: Store) -> None:
     with pytest.raises(FealError), reader.transaction():
         reader.add_answers([Answer(sample="b", label=1, by="me")])
     reader.close()
-    assert [path.name for path in store.path.parent.iterdir()] == ["site.sqlite"]
+    assert {path.name for path in store.path.parent.iterdir()} == {"site.sqlite", "site.sqlite-journal"}
 
 
 def test_reading_does_not_make_a_file(tmp_path: Path) -> None:

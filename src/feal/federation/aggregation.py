@@ -12,7 +12,7 @@ def fedavg(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float
     """Average model states with weights: sum_k w_k state_k / sum_k w_k.
 
     Floating tensors, BatchNorm statistics included, are added in float64 in the given order and returned in
-    their own type; integer counters take the maximum. One tensor of one state is read at a time.
+    their own type; integer counters take the maximum. One state is read at a time.
 
     Args:
         states: state dicts with the same names and shapes; each may read its tensors lazily.
@@ -27,25 +27,26 @@ def fedavg(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float
     """
     _check(states, weights)
     total = float(sum(weights))
-    # A state of weight 0 is not read: it may hold anything.
-    states = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
-    shares = [weight / total for weight in weights if weight > 0]
-    return {name: _average(name, states, shares) for name in sorted(states[0])}
+    sums: dict[str, torch.Tensor] = {}
+    types: dict[str, torch.dtype] = {}
+    for state, weight in zip(states, weights, strict=True):
+        if weight == 0:
+            continue  # it is not read, as it may hold anything
+        for name, tensor in state.items():
+            types[name] = tensor.dtype
+            sums[name] = _add(sums.get(name), tensor.detach(), weight / total, name=name)
+    return {name: sums[name].to(types[name]) for name in sorted(sums)}
 
 
-def _average(name: str, states: Sequence[Mapping[str, torch.Tensor]], shares: Sequence[float]) -> torch.Tensor:
-    first = states[0][name].detach()
-    floating = first.is_floating_point()
-    result = first.to(torch.float64) * shares[0] if floating else first.clone()
-    for state, share in zip(states[1:], shares[1:], strict=True):
-        tensor = state[name].detach()
-        if tensor.shape != first.shape:
-            raise ValueError(f"states differ in the shape of {name}: {tuple(first.shape)}, {tuple(tensor.shape)}")
-        if floating:
-            result.add_(tensor, alpha=share)
-        else:
-            torch.maximum(result, tensor, out=result)
-    return result.to(first.dtype)
+def _add(before: torch.Tensor | None, tensor: torch.Tensor, share: float, *, name: str) -> torch.Tensor:
+    """Return the sum with one more state's tensor, in the memory of the sum before."""
+    if before is None:
+        return tensor.to(torch.float64) * share if tensor.is_floating_point() else tensor.clone()
+    if tensor.shape != before.shape:
+        raise ValueError(f"states differ in the shape of {name}: {tuple(before.shape)}, {tuple(tensor.shape)}")
+    if tensor.is_floating_point():
+        return before.add_(tensor, alpha=share)
+    return torch.maximum(before, tensor, out=before)
 
 
 def _check(states: Sequence[Mapping[str, torch.Tensor]], weights: Sequence[float]) -> None:

@@ -52,7 +52,7 @@ def write_selection(
     columns = [part.tolist() for part in parts.values()]
     for row, sample in enumerate(ids):
         writer.writerow([sample, row + 1, *(repr(column[row]) for column in columns)])
-    write_text(site.selection(round_), table.getvalue())
+    write_text(site.selection(round_), table.getvalue(), durable=False)
 
 
 def read_selection(site: SiteDirectory, round_: int) -> list[SelectedSample]:

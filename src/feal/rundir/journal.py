@@ -19,6 +19,7 @@ from feal.fileio import (
     damage_error,
     read_json,
     read_tensors,
+    sync_file,
     wrap_os_error,
     write_error,
     write_json,
@@ -96,6 +97,8 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.run = RunDirectory(path)
+        self._last: tuple[str, Weights] = ("", {})
+        """The weights that this process wrote last, and their SHA-256."""
 
     def has_state(self) -> bool:
         """Return whether the run has committed anything."""
@@ -130,6 +133,7 @@ class Journal:
         if weights is not None:
             name, tensors = weights
             sha256 = write_tensors(self.run.weights_file(name), tensors)
+            self._last = (sha256, tensors)
             state = replace(state, weights={**state.weights, name: sha256}, current=name)
         state = replace(state, weights=_needed_weights(state), log_bytes=self._append(events, state.log_bytes))
         write_json(self.run.state, asdict(state))
@@ -137,7 +141,10 @@ class Journal:
         return state
 
     def weights(self, state: State, name: str) -> Weights:
-        """Read global weights that the state refers to."""
+        """Read global weights that the state refers to, unless they are still at hand."""
+        sha256, tensors = self._last
+        if state.weights[name] == sha256:
+            return tensors
         return read_tensors(self.run.weights_file(name), sha256=state.weights[name])
 
     def events(self, state: State) -> tuple[Event, ...]:
@@ -167,8 +174,7 @@ class Journal:
                 file.truncate(start)
                 file.seek(start)
                 file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+                sync_file(file)
         except OSError as error:
             raise write_error(self.run.log, error) from error
         return start + len(text)
@@ -263,4 +269,4 @@ def write_summary(
         "task": task,
     }
     records = [record.model_dump(mode="json", exclude={"event", "energy"}) for record in rounds]
-    write_json(run.summary, {**about, "rounds": records})
+    write_json(run.summary, {**about, "rounds": records}, durable=False)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from feal.annotation import Answer, Query
 from feal.errors import FealError, ShareableError
-from feal.fileio import read_tensors, write_error, write_tensors
+from feal.fileio import write_error
 from feal.rundir.layout import SiteDirectory
-
-if TYPE_CHECKING:
-    import torch
-
-    from feal.tensors import Tensors
+from feal.rundir.site_state import ModelFiles, SiteState
 
 Label = int | NDArray[np.uint8] | None
 
@@ -52,60 +46,6 @@ FROM labels GROUP BY round ORDER BY round
 """
 _BUSY_SECONDS = 5.0
 """How long another program may lock the file before that is an error."""
-
-
-@dataclass(frozen=True)
-class TensorFile:
-    """A file of tensors: its path below the site's directory and its checksum."""
-
-    name: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class RoundModels:
-    """The models at the end of a round."""
-
-    round: int
-    global_: TensorFile
-    local: TensorFile
-
-
-@dataclass(frozen=True, kw_only=True)
-class SiteState:
-    """What a site keeps from one message to the next."""
-
-    key: str = ""
-    position: tuple[int, int, int] = (-1, 0, 0)
-    """Round, whether it is being closed, communication round: a later message has a larger position."""
-    reply: str = ""
-    """Fields of the last reply, in case the same message comes again."""
-    local: TensorFile | None = None
-    optimizer: TensorFile | None = None
-    optimizer_round: int = 0
-    sends_local: bool = False
-    """Whether the last reply carries the weights of the local model."""
-    initial: TensorFile | None = None
-    """The initial weights of the run, for strategies that need them."""
-    closed: tuple[RoundModels, ...] = ()
-    """Models of the last two rounds, for strategies that need them; two, as the last may be closed again."""
-
-    def before(self, round_: int) -> RoundModels | None:
-        """Return the models of the latest round before a round."""
-        return next((models for models in reversed(self.closed) if models.round < round_), None)
-
-    def with_closed(self, models: RoundModels) -> SiteState:
-        """Add a round's models, dropping those that are no longer needed."""
-        before = self.before(models.round)
-        return replace(self, closed=(before, models) if before else (models,))
-
-    def files(self) -> set[str]:
-        """Return the names of all files that the state refers to."""
-        ends = [file for models in self.closed for file in (models.global_, models.local)]
-        return {file.name for file in (self.local, self.optimizer, self.initial, *ends) if file is not None}
-
-
-_STATE = TypeAdapter(SiteState)
 
 
 @dataclass(frozen=True)
@@ -153,7 +93,7 @@ class LabelRecord:
 
 
 class Store:
-    """The database of one site, and the models beside it; every change is one transaction.
+    """The database of one site, with the models beside it; every change is one transaction.
 
     With `read_only` the file is never changed, and may be in use by a run.
 
@@ -164,6 +104,7 @@ class Store:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self.directory = SiteDirectory(path.parent)
+        self.models = ModelFiles(self.directory)
         if not read_only:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,8 +116,11 @@ class Store:
             if read_only:
                 self._connection.execute("SELECT labels.sample FROM labels, superseded LIMIT 1").fetchall()
                 return
+            # With a journal file that stays, a commit is durable when it returns: no deletion has to be. A
+            # write-ahead log would be faster, but not over a network, and readers would need to write to it.
+            self._connection.execute("PRAGMA journal_mode = PERSIST")
             self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.executescript(_SCHEMA)
+            self._connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
 
     def close(self) -> None:
         """Close the file."""
@@ -198,8 +142,9 @@ class Store:
             raise FealError(
                 f"The prepared data of {self.path} changed since the run started: restore them, or start another."
             )
-        with self.transaction():
-            self._connection.execute("INSERT OR REPLACE INTO site VALUES (0, ?, ?, ?)", (run, data, settings))
+        if before != (run, data, settings):
+            with self.transaction():
+                self._connection.execute("INSERT OR REPLACE INTO site VALUES (0, ?, ?, ?)", (run, data, settings))
 
     def data_digest(self) -> str | None:
         """Return the digest of the prepared data that the run uses here; None before it was joined."""
@@ -216,32 +161,11 @@ class Store:
     def state(self) -> SiteState:
         """Return the state after the last message."""
         rows = self._select("SELECT content FROM memory")
-        return _STATE.validate_json(rows[0][0]) if rows else SiteState()
+        return SiteState.from_json(rows[0][0], path=self.path) if rows else SiteState()
 
     def save_state(self, state: SiteState) -> None:
         """Replace the state (inside a transaction)."""
-        content = _STATE.dump_json(state).decode()
-        self._connection.execute("INSERT OR REPLACE INTO memory VALUES (0, ?)", (content,))
-
-    def write_model(self, name: str, tensors: Tensors) -> TensorFile:
-        """Write tensors beside the database; they count once a state that refers to them is committed."""
-        path = self.directory.models / f"{name}.safetensors"
-        return TensorFile(str(path.relative_to(self.directory.path)), write_tensors(path, tensors))
-
-    def read_model(self, file: TensorFile) -> dict[str, torch.Tensor]:
-        """Read tensors that the state refers to."""
-        return read_tensors(self.directory.path / file.name, sha256=file.sha256)
-
-    def remove_unused_files(self) -> None:
-        """Delete models that a later commit replaced, and what a kill left half-done."""
-        state = self.state()
-        if not state.key:
-            return  # an empty database may have replaced one that referred to these files
-        used = state.files()
-        for path in self.directory.models.glob("*"):
-            if str(path.relative_to(self.directory.path)) not in used:
-                path.unlink(missing_ok=True)
-        shutil.rmtree(self.directory.scratch, ignore_errors=True)
+        self._connection.execute("INSERT OR REPLACE INTO memory VALUES (0, ?)", (state.to_json(),))
 
     def add_queries(self, queries: Sequence[Query]) -> None:
         """Add queries (inside a transaction); a sample can be queried only once."""

@@ -1,6 +1,6 @@
 """Replies of sites: what is shown of them, and weights that stay on disk until they are averaged."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,11 @@ def test_a_sites_words_do_nothing_to_a_terminal(how: str, tmp_path: Path) -> Non
     assert str(error.value) == said
 
 
+def _stored(path: Path, weights: Mapping[str, torch.Tensor]) -> StoredWeights:
+    reply = messages.TrainReply(key="k", site="alder", weights={**weights, "unasked": torch.ones(2)})
+    return StoredWeights(path, messages.encode(reply), names=weights)
+
+
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 SHAPES = st.lists(st.integers(0, 4), max_size=3)
 
@@ -72,7 +77,7 @@ def test_what_was_kept_comes_back_bit_by_bit(
         f"layer.{number}": (torch.rand(shape) * 200 - 100).to(dtype)
         for number, (dtype, shape) in enumerate(layout)
     }
-    kept = StoredWeights(tmp_path_factory.mktemp("run") / "alder.weights", weights)
+    kept = _stored(tmp_path_factory.mktemp("run") / "alder.weights", weights)
     assert list(kept) == list(weights)
     for name, tensor in weights.items():
         assert kept[name].dtype == tensor.dtype
@@ -81,19 +86,19 @@ def test_what_was_kept_comes_back_bit_by_bit(
 
 def test_stored_weights_average_like_those_in_memory(tmp_path: Path) -> None:
     states = [{"w": torch.rand(5, 3), "n": torch.tensor(number)} for number in range(4)]
-    kept = [StoredWeights(tmp_path / str(number), state) for number, state in enumerate(states)]
+    kept = [_stored(tmp_path / str(number), state) for number, state in enumerate(states)]
     expected = fedavg(states, [1, 2, 3, 4])
     assert all(torch.equal(tensor, expected[name]) for name, tensor in fedavg(kept, [1, 2, 3, 4]).items())
 
 
 def test_a_transposed_tensor_is_kept_by_value(tmp_path: Path) -> None:
     tensor = torch.arange(6.0).reshape(2, 3).T
-    assert torch.equal(StoredWeights(tmp_path / "alder", {"w": tensor})["w"], tensor)
+    assert torch.equal(_stored(tmp_path / "alder", {"w": tensor})["w"], tensor)
 
 
 def test_nothing_is_left_after_clearing(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    kept = StoredWeights(run.replies / "alder", {"w": torch.ones(3)})
+    kept = _stored(run.replies / "alder", {"w": torch.ones(3)})
     exchange = _exchange("lost", tmp_path)
     exchange.clear()
     exchange.clear()
@@ -105,4 +110,4 @@ def test_nothing_is_left_after_clearing(tmp_path: Path) -> None:
 def test_a_place_that_takes_no_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "replies").write_text("in the way")
     with pytest.raises(FealError, match="replies"):
-        StoredWeights(RunDirectory(tmp_path).replies / "alder", {"w": torch.ones(3)})
+        _stored(RunDirectory(tmp_path).replies / "alder", {"w": torch.ones(3)})

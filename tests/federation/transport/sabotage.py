@@ -59,10 +59,10 @@ def _hangs(honestly: Callable[[], bytes], folder: Path) -> bytes:
 
 
 def _disk_full(honestly: Callable[[], bytes], folder: Path) -> bytes:
-    def full(*paths: Path) -> None:
+    def full(_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with patch.object(files, "rename_durably", full):
+    with patch.object(files, "sync_file", full):
         return honestly()
 
 

@@ -1,14 +1,12 @@
 """Exchange messages with sites: decide which are asked, validate every reply, keep weights on disk.
 
-The coordinator's memory does not grow with the number of sites: it holds one reply at a time, and when weights are
-averaged one tensor.
+The coordinator's memory does not grow with the number of sites: it holds one reply at a time, also in averaging.
 """
 
 from __future__ import annotations
 
-import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,14 +23,13 @@ from feal.federation.coordinator.validation import (
     sanitize,
 )
 from feal.federation.transport.base import DeliveryFailure, Transport
-from feal.fileio import wrap_os_error, write_error
+from feal.fileio import read_tensors, write_error
 from feal.metrics import Metric, find_metrics
 from feal.rng import Address
 from feal.rundir.journal import State
 from feal.rundir.layout import RunDirectory
 from feal.rundir.records import LeftOut, Unexpected
 from feal.settings import Settings, ceil_share
-from feal.tensors import tensor_bytes
 
 AnyReply = TypeVar("AnyReply", bound=messages.Reply)
 
@@ -153,8 +150,9 @@ class Exchange:
         left_out: dict[str, str] = {}
         events: list[LeftOut | Unexpected] = []
         timeout = self._settings.round_timeout
+        metrics = self.metrics(state.task) if state else []
         for site, data in self._transport.deliver(messages.encode(request), sites, timeout=timeout):
-            reply, problem = self._validate(data, request, site=site, state=state)
+            reply, problem = self._validate(data, request, site=site, state=state, metrics=metrics)
             loss = reply.loss if isinstance(reply, messages.TrainReply) else None
             self._callback.on_reply(round=request.round, step=request.step, site=site, doing=doing, loss=loss)
             place: dict[str, Any] = {"round": request.round, "step": request.step, "message": request.kind}
@@ -163,13 +161,14 @@ class Exchange:
                 events.append(LeftOut(**place, site=site, reason=problem))
                 continue
             assert isinstance(reply, expected)
+            assert isinstance(data, bytes)
             unexpected = [sanitize(name) for name in list_unexpected(reply, request)]
             if unexpected:
                 events.append(Unexpected(**place, site=site, names=unexpected))
                 self.note_once(
                     f"Site {site} sent fields that were not requested; ignored: {', '.join(unexpected)}."
                 )
-            good[site] = self._store_weights(reply, request)
+            good[site] = self._store_weights(reply, request, data)
         events.sort(key=lambda event: (event.site, event.event))
         return Replies(good=dict(sorted(good.items())), left_out=left_out, events=events)
 
@@ -207,7 +206,13 @@ class Exchange:
         return find_metrics(task, self._settings.metrics, self._settings.metric)
 
     def _validate(
-        self, data: bytes | DeliveryFailure, request: messages.Request, *, site: str, state: State | None
+        self,
+        data: bytes | DeliveryFailure,
+        request: messages.Request,
+        *,
+        site: str,
+        state: State | None,
+        metrics: Sequence[Metric],
     ) -> tuple[messages.Reply | None, str]:
         """Decode a reply; return it and what is wrong with it, or an empty string."""
         if isinstance(data, DeliveryFailure):
@@ -222,18 +227,18 @@ class Exchange:
             site=site,
             task=state.task if state else "",
             classes=len(state.facts["classes"]) if state else 0,
-            metrics=self.metrics(state.task) if state else (),
+            metrics=metrics,
         )
         return reply, sanitize(problem)
 
-    def _store_weights(self, reply: AnyReply, request: messages.Request) -> AnyReply:
+    def _store_weights(self, reply: AnyReply, request: messages.Request, data: bytes) -> AnyReply:
         """Move a reply's weights from memory to disk; weights that were not requested are dropped."""
         if reply.weights is None:
             return reply
         if request.weights is None or not type(reply).carries_weights:
             return reply.model_copy(update={"weights": None})
-        wanted = {name: reply.weights[name] for name in request.weights}
-        return reply.model_copy(update={"weights": StoredWeights(self._run.replies / reply.site, wanted)})
+        stored = StoredWeights(self._run.replies / reply.site, data, names=request.weights)
+        return reply.model_copy(update={"weights": stored})
 
 
 def _describe_behind(sites: Iterable[str]) -> dict[str, str]:
@@ -242,36 +247,26 @@ def _describe_behind(sites: Iterable[str]) -> dict[str, str]:
 
 
 class StoredWeights(Mapping[str, torch.Tensor]):
-    """Write tensors to a file, and read each when it is accessed."""
+    """Write an encoded reply to a file, and map its weights of these names into memory while they are used."""
 
-    def __init__(self, path: Path, weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, path: Path, reply: bytes, *, names: Iterable[str]) -> None:
         self._path = path
-        self._places: dict[str, tuple[int, torch.dtype, torch.Size]] = {}
-        offset = 0
-        for name, tensor in weights.items():
-            self._places[name] = (offset, tensor.dtype, tensor.shape)
-            offset += tensor.numel() * tensor.element_size()
+        self._names = list(names)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                file.writelines(map(tensor_bytes, weights.values()))
+            path.write_bytes(reply)
         except OSError as error:
             raise write_error(path, error) from error
 
+    def items(self) -> ItemsView[str, torch.Tensor]:
+        tensors = read_tensors(self._path)
+        return {name: tensors[name] for name in self._names}.items()
+
     def __getitem__(self, name: str) -> torch.Tensor:
-        offset, dtype, shape = self._places[name]
-        size = math.prod(shape) * dtype.itemsize
-        # Read, not mapped: mapped pages would count as this process's memory.
-        try:
-            with self._path.open("rb") as file:
-                file.seek(offset)
-                data = bytearray(file.read(size))
-        except OSError as error:
-            raise wrap_os_error(error) from error
-        return torch.frombuffer(data, dtype=dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)
+        return dict(self.items())[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._names)

@@ -33,7 +33,8 @@ from feal.metrics import Statistics, find_metrics
 from feal.models import Network, fold_batch_norms
 from feal.rng import Address
 from feal.rundir.artifacts import write_selection
-from feal.rundir.site_store import RoundModels, SiteState, Store
+from feal.rundir.site_state import RoundModels, SiteState
+from feal.rundir.site_store import Store
 from feal.selection import PREVIOUS_ROLES, Selection, SelectionContext, build_strategy
 from feal.settings import Settings
 from feal.tensors import hash_tensors, resolve_batch_size, resolve_device
@@ -101,7 +102,8 @@ class MessageHandler:
         )
         if not len(trainer.samples):
             return HandlerResult(reply=reply, state=state)
-        optimizer = state.optimizer if state.optimizer_round == request.round else None
+        models = self._store.models
+        before = state.local if state.local_round == request.round else None
         with self._timed("train"):
             result = trainer.train(
                 network,
@@ -109,25 +111,21 @@ class MessageHandler:
                 epochs=self._settings.training.local_epochs,
                 order=self._address("order", request).generator(),
                 augment=self._address("transforms", request).generator(),
-                moments=self._store.read_model(optimizer) if optimizer else None,
+                moments=models.read_moments(before) if before else None,
             )
+        local = models.write("local", result.weights, state=state, moments=result.moments)
         return HandlerResult(
             reply=reply.model_copy(
                 update={"weights": result.weights, "loss": result.loss, "seconds": self._seconds}
             ),
-            state=replace(
-                state,
-                local=self._store.write_model(f"local-{request.key}", result.weights),
-                optimizer=self._store.write_model(f"optimizer-{request.key}", result.moments),
-                optimizer_round=request.round,
-            ),
+            state=replace(state, local=local, local_round=request.round),
         )
 
     def _start(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
         """Query the first labels: uniform at random, or those that came with the data."""
         reply = messages.CloseRoundReply(key=request.key, site=self._site.name)
         if request.weights is not None:
-            state = replace(state, initial=self._store.write_model(f"initial-{request.key}", request.weights))
+            state = replace(state, initial=self._store.models.write("initial", request.weights, state=state))
         ids = self._site.ids("train")
         if self._settings.initial_labels == "dataset":
             known = ids[self._site.is_initial("train")].tolist()
@@ -159,7 +157,7 @@ class MessageHandler:
         statistics, outputs = self._evaluate(folded["global"], context)
         if statistics is not None and self._settings.diagnostics:
             rows = torch.as_tensor(self._site.rows(self._site.ids("test")))
-            write_tensors(self._directory.test_outputs(request.round), {"rows": rows, **outputs})
+            write_tensors(self._directory.test_outputs(request.round), {"rows": rows, **outputs}, durable=False)
         selection = self._select(request, context, models if self._strategy.needs_parameters else folded)
         looks_back = bool(PREVIOUS_ROLES & self._strategy.required_roles())
         previous: Literal["own", "initial"] = "own" if state.before(request.round) else "initial"
@@ -173,7 +171,7 @@ class MessageHandler:
             filled=selection.counts.get("filled", 0),
         )
         if looks_back:
-            global_ = self._store.write_model(f"global-{request.key}", request.weights)
+            global_ = self._store.models.write("global", request.weights, state=state)
             state = state.with_closed(RoundModels(request.round, global_, state.local or global_))
         predict = partial(self._predict_masks, folded["global"]) if context.task == "segmentation" else None
         return self._query(request, state, selection, reply=reply, predict=predict)
@@ -245,7 +243,7 @@ class MessageHandler:
                 outputs = {**rows, **selected.outputs}
                 if context.task == "segmentation":
                     outputs |= compute_maps(selected.selection.ids, pool, context)
-                write_tensors(self._directory.pool_outputs(request.round), outputs)
+                write_tensors(self._directory.pool_outputs(request.round), outputs, durable=False)
         return selected.selection
 
     def _evaluate(

@@ -17,7 +17,8 @@ from feal.evidential import uncertainties
 from feal.federation.site.training import Trainer
 from feal.models import Network, fold_batch_norms
 from feal.rng import Address
-from feal.rundir.site_store import SiteState, Store, TensorFile
+from feal.rundir.site_state import SiteState, TensorFile
+from feal.rundir.site_store import Store
 from feal.selection import (
     STRATEGIES,
     Columns,
@@ -82,7 +83,7 @@ def make_models(
     """
 
     def build_stored(role: Role, file: TensorFile) -> Network:
-        return build(role, store.read_model(file))
+        return build(role, store.models.read_weights(file))
 
     def train(purpose: str, network: Network, *, is_trained: bool = False) -> Network:
         return trainer.train_alone(

@@ -22,7 +22,8 @@ from feal.metrics import find_metrics
 from feal.models import check_weights_source, find_model
 from feal.rng import Address
 from feal.rundir.layout import SiteDirectory
-from feal.rundir.site_store import RoundLabels, SiteState, Store
+from feal.rundir.site_state import SiteState
+from feal.rundir.site_store import RoundLabels, Store
 from feal.selection import build_strategy
 from feal.settings import Settings
 from feal.tensors import retain_memory, use_threads
@@ -106,8 +107,8 @@ class Site:
         return self._opened[1:]
 
     def _commit(self, request: messages.Request, result: HandlerResult, *, share_counts: bool) -> messages.Reply:
-        """Commit a message's work in one transaction; the files it refers to are written already."""
-        reply = result.reply
+        """Commit a message's work in one transaction; the files it refers to are durable already."""
+        reply, state = result.reply, result.state
         with self._store.transaction():
             self._store.add_queries(result.queries)
             self._store.add_answers(result.answers)
@@ -115,16 +116,16 @@ class Site:
                 reply = reply.model_copy(update=self._count_labels(request.round + 1, share_counts=share_counts))
             # A poll for labels has no place in the order of messages: it is answered whenever it comes.
             if not isinstance(request, messages.Labels):
-                self._store.save_state(
-                    replace(
-                        result.state,
-                        key=request.key,
-                        position=_position(request),
-                        reply=json.dumps(reply.model_dump(exclude={"weights"}), allow_nan=False),
-                        sends_local=reply.weights is not None,
-                    )
+                state = replace(
+                    state,
+                    key=request.key,
+                    position=_position(request),
+                    reply=json.dumps(reply.model_dump(exclude={"weights"}), allow_nan=False),
+                    sends_local=reply.weights is not None,
                 )
-        self._store.remove_unused_files()
+                self._store.save_state(state)
+        if not isinstance(request, messages.Train):  # the next one writes over the file that this one left
+            self._store.models.remove_unused(state)
         return reply
 
     def _count_labels(self, round_: int, *, share_counts: bool) -> dict[str, object]:
@@ -145,7 +146,7 @@ class Site:
         if self._store.data_digest() is None:
             self._check_data(site, settings)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))
-        self._store.remove_unused_files()
+        self._store.models.remove_unused(self._store.state())
         return messages.JoinReply(
             key=request.key,
             site=self.name,
@@ -209,7 +210,7 @@ class Site:
         fields = json.loads(state.reply)
         if state.sends_local:
             assert state.local is not None
-            fields["weights"] = self._store.read_model(state.local)
+            fields["weights"] = self._store.models.read_weights(state.local)
         return messages.REPLIES[request.kind](**fields)
 
     def _fail(
