@@ -10,12 +10,12 @@ on arrays that are files with holes. Nothing is asserted.
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import statistics
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -102,29 +102,38 @@ def fit_by_pillow(pair: tuple[Path, Path], size: int) -> list[np.ndarray]:
     return arrays
 
 
+def prepare_frames(pairs: Sequence[tuple[Path, Path]], place: Path, threads: int) -> tuple[float, float]:
+    """Return CPU and wall-clock seconds of preparing frames, or of pillow alone if there is no thread."""
+
+    def form() -> None:
+        if threads:
+            prepare_dataset(FedPolyp(), place / "frames", place / uuid.uuid4().hex, threads=threads)
+            return
+        for pair in pairs:
+            fit_by_pillow(pair, FedPolyp.size)
+
+    start = time.perf_counter()
+    cpu = cpu_seconds(form)
+    return cpu, time.perf_counter() - start
+
+
 def preparing_rows(count: int, repeats: int) -> Iterator[list[str]]:
-    """Yield CPU milliseconds and wall-clock seconds of preparing the same frames by one and two threads."""
+    """Yield CPU milliseconds and wall-clock seconds of preparing the same frames, each time in a fresh process."""
     yield ["", "frames", "CPU ms a frame", "ratio to pillow", "wall-clock s", "speed-up"]
-    with tempfile.TemporaryDirectory() as place:
-        pairs = gather_frames(Path(place) / "frames", count)
-        targets = (Path(place) / str(number) for number in itertools.count())
-        forms: dict[str, Callable[[], object]] = {
-            "pillow alone": lambda: [fit_by_pillow(pair, FedPolyp.size) for pair in pairs],
-            "1 thread": lambda: prepare_dataset(FedPolyp(), Path(place) / "frames", next(targets), threads=1),
-            "2 threads": lambda: prepare_dataset(FedPolyp(), Path(place) / "frames", next(targets), threads=2),
-        }
-        cpu: dict[str, list[float]] = {name: [] for name in forms}
-        wall: dict[str, list[float]] = {name: [] for name in forms}
+    forms = {"pillow alone": 0, "1 thread": 1, "2 threads": 2}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in forms}
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = gather_frames(Path(folder) / "frames", count)
         for _ in range(repeats):
-            for name, form in forms.items():
-                start = time.perf_counter()
-                cpu[name].append(cpu_seconds(form))
-                wall[name].append(time.perf_counter() - start)
-    for name in forms:
-        ratio = statistics.median(cpu[name]) / statistics.median(cpu["pillow alone"])
-        figures = [f"{1e3 * statistics.median(cpu[name]) / len(pairs):.2f}", f"{ratio:.2f}"]
-        speed_up = statistics.median(wall["1 thread"]) / statistics.median(wall[name])
-        yield [name, str(len(pairs)), *figures, f"{statistics.median(wall[name]):.1f}", f"{speed_up:.2f}"]
+            for name, threads in forms.items():
+                times[name].append(run_in_fresh_process(prepare_frames, pairs, Path(folder), threads))
+    medians = {
+        name: [statistics.median(part) for part in zip(*taken, strict=True)] for name, taken in times.items()
+    }
+    for name, (cpu, wall) in medians.items():
+        ratio, speed_up = cpu / medians["pillow alone"][0], medians["1 thread"][1] / wall
+        figures = [f"{1e3 * cpu / len(pairs):.2f}", f"{ratio:.2f}", f"{wall:.1f}", f"{speed_up:.2f}"]
+        yield [name, str(len(pairs)), *figures]
 
 
 def reading_rows(count: int, repeats: int) -> Iterator[list[str]]:

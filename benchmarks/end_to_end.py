@@ -171,7 +171,8 @@ def run_bare(case: Experiment, data: Path, *, plain_memory: bool) -> dict[str, f
     from feal.data import open_labels, open_prepared
     from feal.evidential import EvidentialCrossEntropy, EvidentialDice
     from feal.models import build_model
-    from feal.tensors import resolve_batch_size, retain_memory
+    from feal.processes import retain_memory
+    from feal.tensors import resolve_batch_size
 
     torch.set_num_threads(1)
     if not plain_memory:

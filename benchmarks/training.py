@@ -32,8 +32,9 @@ from feal.federation.site.feature_cache import CachedFeatures
 from feal.federation.site.training import Images, Inputs, LabelledSamples, Trainer, draw_batches
 from feal.losses import Objective, PlainCrossEntropy
 from feal.models import Network, OnnxGraph, Trunk, write_graph
+from feal.processes import retain_memory
 from feal.settings import Trainable, Training, Transforms
-from feal.tensors import resolve_batch_size, retain_memory
+from feal.tensors import resolve_batch_size
 from timing import median_seconds, print_table
 
 CPU = torch.device("cpu")

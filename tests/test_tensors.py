@@ -1,9 +1,5 @@
 """Bytes of tensors against the library of the format; devices and threads."""
 
-import platform
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given
@@ -114,30 +110,6 @@ def test_a_gpu_that_computes_with_bfloat16_does(able: bool, monkeypatch: pytest.
 
 def test_a_given_batch_size_is_kept_whatever_the_images() -> None:
     assert resolve_batch_size(7, height=1024, width=1024) == 7
-
-
-FAULTS = """
-import resource, sys, torch
-from feal.tensors import retain_memory
-if sys.argv[1] == "retain":
-    retain_memory()
-def allocate():
-    for _ in range(20):
-        torch.ones(2**24)
-allocate()  # a small block beyond the first tensor can make it too short for the next, until neighbours merge
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-allocate()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries keep memory in other ways")
-def test_the_memory_of_a_tensor_serves_the_next() -> None:
-    faults = {
-        way: int(subprocess.run([sys.executable, "-c", FAULTS, way], capture_output=True, check=True).stdout)
-        for way in ("retain", "return")
-    }
-    assert faults["retain"] < faults["return"] / 3
 
 
 @pytest.mark.parametrize("odd", [float("inf"), -float("inf"), float("nan")])

@@ -1,13 +1,10 @@
 """Encode tensors as safetensors bytes without copying them, and compute with them on a device."""
 
-import ctypes
 import hashlib
 import json
 import math
-import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from typing import Literal
 
 import torch
@@ -32,8 +29,6 @@ TYPES = {
 ALIGNED = 8
 PIXELS, IMAGES = 2**19, 64
 """The most pixels and the most images in a batch of evaluation and selection: larger ones are no faster."""
-MALLOC_OPTIONS = {-4: 0, -1: 2**31 - 1, -2: 2**26}
-"""glibc's M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD, see `retain_memory`."""
 
 
 def encode_tensors(tensors: Tensors, *, metadata: Mapping[str, str] | None = None) -> list[Buffer]:
@@ -110,18 +105,6 @@ def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
     # One call for all tensors is many times faster than one for each. Squares may overflow where no value does; to
     # find the largest absolute value takes ten times longer.
     return not floating or any(bool(get_total_norm(floating, norm).isfinite()) for norm in (2.0, math.inf))
-
-
-@cache
-def retain_memory() -> None:
-    """Have this process keep the memory of tensors for the next ones; elsewhere than on glibc do nothing.
-
-    By default glibc returns every block above 32 MB to the system, and the next tensor of that size starts with a
-    page fault for every 4 kB: half of the time of evaluation, a third of training.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        for option, value in MALLOC_OPTIONS.items():
-            ctypes.CDLL(None).mallopt(option, value)
 
 
 def resolve_batch_size(setting: int | Literal["auto"], *, height: int, width: int) -> int:

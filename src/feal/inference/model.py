@@ -16,12 +16,13 @@ from feal.errors import FealError
 from feal.evidential import build_loss, uncertainties
 from feal.fileio import damage_error, read_json, read_tensors
 from feal.models import build_initial_model, fold_batch_norms, restore_model
+from feal.processes import retain_memory
 from feal.rundir.journal import Journal, State, Weights, read_settings
 from feal.rundir.layout import RunDirectory, round_weights
 from feal.rundir.records import MetricValue, Round
 from feal.selection import SelectionContext
 from feal.settings import Component, Positive, Settings, Task, Transforms
-from feal.tensors import resolve_batch_size, resolve_device, retain_memory, to_device, use_threads
+from feal.tensors import resolve_batch_size, resolve_device, to_device, use_threads
 
 FORMAT: Literal[1] = 1
 

@@ -71,8 +71,9 @@ def fingerprint_image(image: NDArray[Any]) -> tuple[int, NDArray[np.uint8]]:
     small = np.asarray(Image.fromarray(grey).resize((_GRID, _GRID), Image.Resampling.BOX))
     waves = dctn(small, norm="ortho")
     values = waves[_LOW[0], _LOW[1]]
-    bits = np.packbits(values > np.median(values)).tobytes()
-    thumb = small.reshape(THUMBNAIL, 2, THUMBNAIL, 2).mean(axis=(1, 3)).clip(0, 1) * 255
+    middle = np.sort(values)[31:33].mean()  # the median, several times as fast as numpy's
+    bits = np.packbits(values > middle).tobytes()
+    thumb = small.reshape(THUMBNAIL, 2, THUMBNAIL, 2).mean(axis=(1, 3)) * 255
     return int.from_bytes(bits, "big"), thumb.round().astype(np.uint8)
 
 

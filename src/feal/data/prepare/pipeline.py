@@ -29,7 +29,7 @@ from feal.data.writer import OtherSetError, PreparedWriter, check_target, other_
 from feal.errors import FealError
 from feal.fileio import read_json, write_json
 from feal.plugins import source_digest
-from feal.processes import count_cores
+from feal.processes import count_cores, retain_memory
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -93,6 +93,7 @@ def prepare_dataset(
     known = job.find_prepared_source(skip_bad=skip_bad)
     if known is not None:
         return PreparationResult(root=to, fresh=False, source=known)
+    retain_memory()
     with work_folder(to) as work:
         return job.run(work, threads=threads or count_cores(), skip_bad=skip_bad)
 

@@ -20,13 +20,14 @@ from feal.federation.site.query import allowance
 from feal.fileio import lock_file, wrap_os_error, write_text
 from feal.metrics import find_metrics
 from feal.models import check_weights_source, find_model
+from feal.processes import retain_memory
 from feal.rng import Address
 from feal.rundir.layout import SiteDirectory
 from feal.rundir.site_state import SiteState
 from feal.rundir.site_store import RoundLabels, Store
 from feal.selection import build_strategy
 from feal.settings import Settings
-from feal.tensors import retain_memory, use_threads
+from feal.tensors import use_threads
 
 
 class Site:
