@@ -1,5 +1,7 @@
 """Bytes of tensors against the library of the format; devices and threads."""
 
+from unittest.mock import MagicMock
+
 import pytest
 import torch
 from hypothesis import given
@@ -90,6 +92,17 @@ def test_threads_are_given_back_also_after_a_failure() -> None:
 def test_what_is_no_image_keeps_its_form() -> None:
     features = torch.rand(5, 7)
     assert torch.equal(to_device(features, torch.device("cpu")), features)
+
+
+def test_a_copy_to_a_gpu_is_pinned_and_not_waited_for() -> None:
+    images = MagicMock(device=torch.device("cpu"), **{"dim.return_value": 4})
+    copied = to_device(images, torch.device("cuda"))
+    pinned = images.pin_memory.return_value
+    assert copied is pinned.to.return_value
+    pinned.to.assert_called_once_with(torch.device("cuda"), memory_format=torch.channels_last, non_blocking=True)
+    there = MagicMock(device=torch.device("cuda", 0), **{"dim.return_value": 4})
+    to_device(there, torch.device("cuda"))
+    there.pin_memory.assert_not_called()
 
 
 def test_a_cpu_computes_in_full_precision() -> None:

@@ -2,6 +2,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -75,3 +76,18 @@ def test_moments_continue_as_if_training_had_not_paused() -> None:
 def test_torch_s_compiler_is_not_imported() -> None:
     run = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True, timeout=120)
     assert run.stdout.strip() == "False"
+
+
+def test_a_gpu_updates_by_one_fused_kernel_with_its_steps_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device that only pretends to be a GPU: every tensor must be there, and no step read back."""
+    calls: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "feal.federation.site.adam.adam", lambda *lists, **options: calls.update(options, lists=lists)
+    )
+    network = Layers().to("meta")
+    monkeypatch.setattr("feal.federation.site.adam.FUSED", ("meta",))
+    optimizer = Adam(network, lr=1e-2, weight_decay=0)
+    network(torch.zeros(7, 5, device="meta")).sum().backward()
+    optimizer.step()
+    assert calls["fused"]
+    assert {tensor.device.type for tensors in calls["lists"] for tensor in tensors} == {"meta"}

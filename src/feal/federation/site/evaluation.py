@@ -15,7 +15,7 @@ from feal.selection import RoleModel, SelectionContext
 Read = Callable[[Sequence[str]], torch.Tensor]
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def evaluate(
     network: Network,
     ids: Sequence[str],

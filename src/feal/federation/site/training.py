@@ -47,8 +47,8 @@ class Images:
 
     def read(self, rows: Rows) -> torch.Tensor:
         """Read images, float32 [b, channels, height, width]."""
-        images = normalise(self._site.read(rows).to(self._device), self._transforms, task=self._site.task)
-        return to_device(images, self._device)
+        images = to_device(self._site.read(rows), self._device)
+        return to_device(normalise(images, self._transforms, task=self._site.task), self._device)
 
     def read_augmented(
         self, rows: Rows, targets: torch.Tensor, generator: torch.Generator
