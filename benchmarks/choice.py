@@ -168,7 +168,7 @@ def show_choice(*, quick: bool) -> None:
         )
         strategies = ("badge", "coreset", "logo", "strata") if size == 10_000 else ("badge", "coreset")
         print_table(choice_rows(strategies, size, width, budget, repeats))
-    print(f"* timed on {TRIED} picks and scaled to all\n")
+    print(f"* timed on {TRIED} picks and scaled to all; coreset also compares all with the labelled ones\n")
 
 
 def _measure_growth(
