@@ -11,7 +11,7 @@ from torch import nn
 from feal.errors import FealError
 
 INPUT = "images"
-TOLERANCE = 1e-3
+_TOLERANCE = 1e-3
 """Largest difference between a graph and its network, as a share of the largest value: well above rounding, which
 norms over a few pixels amplify, and well below what another graph would give."""
 
@@ -99,7 +99,7 @@ def write_graph(network: nn.Module, images: torch.Tensor, *, outputs: tuple[str,
     expected = network(images)
     for name, tensor in zip(outputs, expected if isinstance(expected, tuple) else (expected,), strict=True):
         found = OnnxGraph(content.getvalue(), threads=1, output=name)(images)
-        close = TOLERANCE * tensor.abs().max()
+        close = _TOLERANCE * tensor.abs().max()
         if found.shape != tensor.shape or not (found - tensor).abs().max() <= close:
             raise FealError("The ONNX graph of this network computes other values than torch.")
     return content.getvalue()

@@ -23,7 +23,7 @@ from feal.data.prepare.base import DatasetSource, Finding, SourceRecord, SplitRu
 from feal.data.prepare.decode import ignore_warnings
 from feal.data.prepare.duplicates import StoredSample
 from feal.data.prepare.split import assign_splits
-from feal.data.prepare.store import Chunk, Fingerprinted, SampleStore, has_samples, sweep, work_folder
+from feal.data.prepare.store import Chunk, Fingerprinted, SampleStore, has_samples, remove_leftovers, work_folder
 from feal.data.verify import verify
 from feal.data.writer import OtherSetError, PreparedWriter, check_target, other_set_error
 from feal.errors import FealError
@@ -159,7 +159,7 @@ class _Job:
     def run(self, work: Path, *, threads: int, skip_bad: bool) -> PreparationResult:
         """Prepare the set; decoded samples are stored in `work`."""
         chunks = self._plan_chunks(work)
-        sweep(self.to, work, chunks)
+        remove_leftovers(self.to, work, chunks)
         store = SampleStore(work, self.dataset, size=self.size)
         samples, found = self._decode(store, chunks, threads)
         left_out = sorted({*self.findings, *found})

@@ -160,7 +160,7 @@ def has_samples(work: Path) -> bool:
     return any(work.glob("*.json"))
 
 
-def sweep(to: Path, work: Path, chunks: Sequence[Chunk]) -> None:
+def remove_leftovers(to: Path, work: Path, chunks: Sequence[Chunk]) -> None:
     """Remove incomplete sets of killed runs, and what was stored of files that have changed since.
 
     A complete set shares its files with what was stored for it, which is therefore not continued.
