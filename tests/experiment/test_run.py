@@ -27,7 +27,7 @@ def test_a_run_directory_is_complete(whole: Result) -> None:
     assert names == {"initial.safetensors", "round-001.safetensors", "round-002.safetensors"}
     for site in (folder / "sites").iterdir():
         assert (site / "site.sqlite").exists()
-        assert {path.name.split("-")[0] for path in (site / "models").iterdir()} == {"local", "optimizer"}
+        assert {path.name.split("-")[0] for path in (site / "models").iterdir()} == {"local"}
         assert sorted(path.name for path in (site / "selections").iterdir()) == ["round-001.csv", "round-002.csv"]
         kept = load_file(site / "diagnostics" / "round-001.safetensors")
         assert kept["logits_global"].shape == kept["logits_local"].shape == (len(kept["rows"]), 5)
@@ -50,7 +50,8 @@ def test_the_summary_has_its_lasting_form(whole: Result) -> None:
         assert {"aleatoric", "epistemic", "zero_evidence", "class_evidence", "recall"} <= set(
             record["diagnostics"]
         )
-        assert {"train", "select", "evaluate"} <= set(record["seconds"])
+        assert {"train", "evaluate"} <= set(record["seconds"])
+        assert ("select" in record["seconds"]) == (number == 1)
 
 
 def test_selections_say_what_was_chosen_and_why(whole: Result) -> None:
@@ -132,7 +133,7 @@ def test_segmentation_runs_and_keeps_maps_of_the_chosen(tmp_path: Path) -> None:
         kept = load_file(site / "diagnostics" / "round-001.safetensors")
         assert kept["map_aleatoric_global"].shape == (3, 32, 32)
         assert len(kept["epistemic_global"]) == len(kept["rows"])
-        assert "map_aleatoric_global" not in load_file(site / "diagnostics" / "round-002.safetensors")
+        assert not (site / "diagnostics" / "round-002.safetensors").exists()
     with rebuilt_sites():
         rebuilt = start(tiny_polyps(), out=tmp_path / "rebuilt")
     assert differences(fingerprint(result.folder), fingerprint(rebuilt.folder)) == []

@@ -269,11 +269,11 @@ def test_only_what_may_be_wanted_again_is_kept(three) -> None:
     for site in (result.folder / "sites").iterdir():
         kinds = sorted(path.name.split("-")[0] for path in (site / "models").iterdir())
         # The last two rounds' global models, and the local one of the round before beside today's.
-        assert kinds == ["global", "global", "initial", "local", "local", "optimizer"]
+        assert kinds == ["global", "global", "initial", "local", "local"]
 
 
 def test_a_strategy_that_does_not_look_back_keeps_nothing_for_it(tmp_path: Path) -> None:
     result = start(tiny(), out=tmp_path / "run")
     for site in (result.folder / "sites").iterdir():
-        assert sorted(path.name.split("-")[0] for path in (site / "models").iterdir()) == ["local", "optimizer"]
+        assert sorted(path.name.split("-")[0] for path in (site / "models").iterdir()) == ["local"]
     assert not any("stands in" in event["note"] for event in events(result.folder, "note"))
