@@ -40,7 +40,10 @@ class Address:
         return torch.Generator().manual_seed(self.derive_seed())
 
     def seed_torch(self) -> None:
-        """Seed torch's global generator, which initial weights and dropout draw from."""
+        """Seed torch's global generators, which initial weights and dropout draw from."""
         import torch
 
-        torch.manual_seed(self.derive_seed())
+        # `torch.manual_seed` formats the call stack for every kind of device that is not there: 1 ms a message.
+        torch.default_generator.manual_seed(self.derive_seed())
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(self.derive_seed())
