@@ -150,6 +150,7 @@ def run_feal(case: Experiment, data: Path, out: Path) -> dict[str, float]:
         (handlers, "select_from_pool", "select"),
         (handlers, "compute_maps", "diagnose"),
         (fileio, "write_bytes", "write"),
+        (fileio, "overwrite_bytes", "write"),
         (os, "fsync", "write"),
         (site_store.Store, "commit", "write"),
         (exchange.StoredWeights, "__init__", "write"),

@@ -124,3 +124,10 @@ def test_a_file_gets_another_name_or_a_copy(
     fileio.link_or_copy(source, target)
     assert target.read_bytes() == b"new"
     assert target.samefile(source) == has_links
+
+
+def test_a_copy_by_hard_links_keeps_what_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(b"before")
+    os.link(tmp_path / "model", tmp_path / "copy")
+    fileio.overwrite_bytes(tmp_path / "model", b"after")
+    assert ((tmp_path / "model").read_bytes(), (tmp_path / "copy").read_bytes()) == (b"after", b"before")

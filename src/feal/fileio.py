@@ -54,6 +54,8 @@ def overwrite_bytes(path: Path, *parts: Buffer) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_nlink > 1:
+            path.unlink()  # a copy by hard links keeps its content
         path.touch()
         with path.open("r+b") as file:
             file.writelines(parts)

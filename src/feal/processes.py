@@ -22,7 +22,7 @@ _R = TypeVar("_R")
 TASKS_PER_WORKER = 10
 """A worker is replaced after this many tasks, which returns the memory it has accumulated."""
 PARENT_CHECK_SECONDS = 0.5
-MALLOC_OPTIONS = {-4: 0, -1: 2**31 - 1, -2: 2**26}
+MALLOC_OPTIONS = {-4: 0, -1: -1, -2: 2**26}
 """glibc's M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD, see `retain_memory`."""
 
 

@@ -142,7 +142,7 @@ def to_device(images: torch.Tensor, device: torch.device) -> torch.Tensor:
     form = torch.channels_last if images.dim() == 4 else torch.preserve_format
     if device.type == "cuda" and images.device.type == "cpu":
         images = images.pin_memory()
-    return images.to(device, memory_format=form, non_blocking=True)
+    return images.to(device, memory_format=form, non_blocking=device.type == "cuda")
 
 
 def mixed_precision(device: torch.device) -> AbstractContextManager[object]:

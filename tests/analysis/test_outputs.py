@@ -84,6 +84,7 @@ def test_no_diagnostics_give_nothing(tmp_path: Path) -> None:
 def test_selected_samples_are_those_that_the_site_marked(tmp_path: Path) -> None:
     run = fabricated(tmp_path)
     keep(run, "alder", "round-001", rows=[4, 6, 9], selected=[9, 4], logits_global=np.eye(3, dtype=np.float32))
+    keep(run, "birch", "round-001", rows=[1], logits_global=np.eye(3, dtype=np.float32)[:1])  # not marked
     assert read_selected_logits(run, 1).tolist() == [[1, 0, 0], [0, 0, 1]]
 
 

@@ -4,7 +4,7 @@ from torch import nn
 
 from feal.evidential import build_loss
 from feal.models import MODELS, Network, build_model, fold_batch_norms
-from feal.selection import RoleModel, SelectionContext, build_strategy
+from feal.selection import RoleModel, SelectionContext, Strategy, build_strategy
 from feal.settings import Component
 
 FOLDING = [name for name in MODELS.names() if MODELS.get(name).folds_batch_norms]
@@ -55,8 +55,8 @@ def test_a_network_that_does_not_declare_it_is_returned_itself() -> None:
     assert fold_batch_norms(network) is network
 
 
-def test_a_strategy_that_looks_at_parameters_says_so() -> None:
-    """Folded parameters are others, and so are the norms of their gradients."""
+def test_only_a_strategy_that_declares_it_gets_folded_networks() -> None:
+    """Folded parameters are others, and so are the norms of their gradients: own strategies may need them too."""
     network, images = _network("efficientnet-b0"), torch.rand(2, 3, 64, 64)
     strategy = build_strategy(Component(name="gradnorm"))
     context = SelectionContext.for_reading(task="classification", classes=3, loss=build_loss(None))
@@ -65,4 +65,6 @@ def test_a_strategy_that_looks_at_parameters_says_so() -> None:
         for each in (network, fold_batch_norms(network))
     ]
     assert not torch.allclose(*norms, rtol=1e-2)
-    assert strategy.needs_parameters
+    assert not strategy.folds_batch_norms
+    assert not Strategy.folds_batch_norms
+    assert build_strategy(Component(name="feal")).folds_batch_norms

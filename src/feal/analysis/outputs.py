@@ -47,9 +47,10 @@ def read_pool_logits(run: Run, round_: int) -> torch.Tensor:
 
 
 def read_selected_logits(run: Run, round_: int) -> torch.Tensor:
-    """Return the same for the samples that were then selected, [n, C]."""
-    pools = _with_logits(run, round_).values()
-    return _concatenate(run, [kept["logits_global"][torch.isin(kept["rows"], kept["selected"])] for kept in pools])
+    """Return the same for the samples that were then selected, [n, C]; none where the sites did not mark them."""
+    pools = [kept for kept in _with_logits(run, round_).values() if "selected" in kept]
+    selected = [kept["logits_global"][torch.isin(kept["rows"], kept["selected"])] for kept in pools]
+    return _concatenate(run, selected)
 
 
 def read_energies(run: Run, round_: int) -> dict[str, NDArray[np.float64]]:

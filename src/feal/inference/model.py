@@ -16,7 +16,6 @@ from feal.errors import FealError
 from feal.evidential import build_loss, uncertainties
 from feal.fileio import damage_error, read_json, read_tensors
 from feal.models import build_initial_model, fold_batch_norms, restore_model
-from feal.processes import retain_memory
 from feal.rundir.journal import Journal, State, Weights, read_settings
 from feal.rundir.layout import RunDirectory, round_weights
 from feal.rundir.records import MetricValue, Round
@@ -144,7 +143,6 @@ class TrainedModel:
         self._device = resolve_device("cpu" if info.evaluation.device == "cpu" else "auto")
         self.network = network.to(self._device).eval()
         self._folded = fold_batch_norms(self.network)
-        retain_memory()
         self.context = SelectionContext.for_reading(
             task=info.task, classes=len(info.classes), loss=build_loss(info.loss)
         )

@@ -12,7 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from feal.models.base import Network
 
-_TWINS: WeakKeyDictionary[Network, Network] = WeakKeyDictionary()
+_FOLDED: WeakKeyDictionary[Network, Network] = WeakKeyDictionary()
 
 
 @torch.no_grad()
@@ -21,7 +21,7 @@ def fold_batch_norms(network: Network) -> Network:
 
     In evaluation mode a batch norm is linear, y = (x - mean) / sqrt(variance + eps) * weight + bias, and so is the
     convolution before it: one convolution does both, 1.1 times as fast. The result shares all other layers'
-    parameters with the network, and the next call for the same network updates it: to copy a network takes as long
+    tensors with the network, and the next call for the same network updates it: to copy a network takes as long
     as twenty images. A network that does not declare `folds_batch_norms` is returned itself.
 
     >>> from feal.models import build_model
@@ -33,11 +33,11 @@ def fold_batch_norms(network: Network) -> Network:
     network.eval()
     if not network.folds_batch_norms:
         return network
-    twin = _TWINS.get(network)
-    if twin is None:
-        _TWINS[network] = twin = _make_twin(network)
+    folded = _FOLDED.get(network)
+    if folded is None:
+        _FOLDED[network] = folded = _copy(network)
     for convolution, norm in _find_pairs(network):
-        folded: Any = twin.get_submodule(convolution)
+        layer: Any = folded.get_submodule(convolution)
         before: Any = network.get_submodule(convolution)
         after: Any = network.get_submodule(norm)
         weight, bias = fuse_conv_bn_weights(
@@ -49,27 +49,24 @@ def fold_batch_norms(network: Network) -> Network:
             after.weight,
             after.bias,
         )
-        folded.weight.copy_(weight)
-        folded.bias.copy_(bias)
-    return twin
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    return folded
 
 
-def _make_twin(network: Network) -> Network:
-    """Copy a network, but for the parameters of layers that are not folded."""
+def _copy(network: Network) -> Network:
+    """Copy a network, but for the tensors of layers that are not folded."""
     pairs = list(_find_pairs(network))
-    convolutions = {convolution for convolution, _ in pairs}
-    shared = [
-        parameter
-        for name, parameter in network.named_parameters()
-        if name.removesuffix(".weight") not in convolutions
-    ]
-    twin = deepcopy(network, {id(parameter): parameter for parameter in shared})
+    changed = {name for pair in pairs for name in pair}
+    tensors = (*network.named_parameters(), *network.named_buffers())
+    shared = {id(tensor): tensor for name, tensor in tensors if name.rpartition(".")[0] not in changed}
+    folded = deepcopy(network, shared)
     for convolution, norm in pairs:
-        layer: Any = twin.get_submodule(convolution)
+        layer: Any = folded.get_submodule(convolution)
         layer.bias = nn.Parameter(layer.weight.new_zeros(layer.out_channels))
         parent, _, name = norm.rpartition(".")
-        setattr(twin.get_submodule(parent), name, nn.Identity())
-    return twin
+        setattr(folded.get_submodule(parent), name, nn.Identity())
+    return folded
 
 
 def _find_pairs(network: Network) -> Iterator[tuple[str, str]]:

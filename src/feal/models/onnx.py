@@ -93,6 +93,8 @@ def write_graph(network: nn.Module, images: torch.Tensor, *, outputs: tuple[str,
                 dynamic_axes={name: {0: "batch"} for name in (INPUT, *outputs)},
                 dynamo=False,
             )
+    except MemoryError:
+        raise
     except Exception as error:  # a user's module may fail in any way while it is traced
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise FealError(f"torch cannot write this network as ONNX ({reason}).") from error

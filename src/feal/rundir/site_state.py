@@ -118,8 +118,9 @@ class ModelFiles:
         path = self._directory.models / name
         parts = {_WEIGHTS: weights, _MOMENTS: moments or {}}
         tensors = {prefix + key: tensor for prefix, part in parts.items() for key, tensor in part.items()}
+        is_known = path.exists() and name in self._written
         file = TensorFile(name, overwrite_tensors(path, tensors))
-        if name not in self._written:
+        if not is_known:
             sync_directory(path.parent)
         self._written[name] = (file.sha256, _stamp(path))
         return file

@@ -152,8 +152,8 @@ class Strategy(Configurable, ABC):
     """Whether it observes anything; without, no sample is read for it."""
     needs_labelled: ClassVar[bool] = False
     """Whether it observes the labelled samples, too, and gets their columns."""
-    needs_parameters: ClassVar[bool] = False
-    """Whether it looks at the networks' parameters and not at outputs alone: batch norms are folded otherwise."""
+    folds_batch_norms: ClassVar[bool] = False
+    """Whether the networks' outputs suffice, so that batch norms may be folded, which changes their parameters."""
     is_full_supervision: ClassVar[bool] = False
     """Whether a run asks for every label at once, in its only round."""
     default_loss: ClassVar[str] = "plain"

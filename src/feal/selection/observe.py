@@ -46,7 +46,7 @@ def observe_samples(
     with _scratch_folder(scratch) as folder:
         values: dict[str, Tensor] = {}
         models: dict[Role, RoleModel] = {role: RoleModel(network.eval()) for role, network in networks.items()}
-        with torch.no_grad():  # not inference mode, in which a strategy could not enable gradients
+        with torch.no_grad():
             for start in range(0, len(ids), batch_size):
                 batch = ids[start : start + batch_size]
                 names = [f"sample {sample}" for sample in batch]

@@ -73,6 +73,23 @@ def test_moments_continue_as_if_training_had_not_paused() -> None:
     assert moments["step"].tolist() == [4, 4, 0, 0, 4, 4]
 
 
+def test_moments_lie_in_memory_as_their_parameters_do() -> None:
+    torch.manual_seed(0)
+    ours: Any = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    theirs = nn.Conv2d(3, 4, 3)
+    theirs.load_state_dict(ours.state_dict())
+    images = torch.rand(2, 3, 8, 8)
+    for network, optimizer in (
+        (ours, Adam(ours, lr=1e-2, weight_decay=0)),
+        (theirs, torch.optim.Adam(theirs.parameters(), lr=1e-2)),
+    ):
+        network(images).square().sum().backward()
+        optimizer.step()
+        if isinstance(optimizer, Adam):
+            assert [mean.stride() for mean in optimizer._means] == [ours.weight.stride(), ours.bias.stride()]
+    torch.testing.assert_close(ours.weight, theirs.weight)
+
+
 def test_torch_s_compiler_is_not_imported() -> None:
     run = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True, timeout=120)
     assert run.stdout.strip() == "False"

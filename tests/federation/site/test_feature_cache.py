@@ -223,7 +223,7 @@ def test_what_is_damaged_is_computed_anew(bench: Bench, damage: str) -> None:
     else:
         path.unlink()
         facts.unlink()
-        path.with_name(f".{path.name}.part").write_bytes(content[:100])
+        path.with_name(f".{path.name}.onnxruntime.part").write_bytes(content[:100])
     assert np.array_equal(bench.open(), expected)
     assert json.loads(facts.read_text())["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -235,7 +235,7 @@ def test_who_is_stopped_goes_on_from_there_to_the_same_bytes(
     monkeypatch.setattr(trunk_module, "resolve_batch_size", lambda *args, **size: 8)
     bench.open()
     (path,) = bench.files
-    expected, part = path.read_bytes(), path.with_name(f".{path.name}.part")
+    expected, part = path.read_bytes(), path.with_name(f".{path.name}.onnxruntime.part")
     path.unlink()
     asked: list[list[int]] = []
     plain = Images.read

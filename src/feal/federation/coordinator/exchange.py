@@ -232,7 +232,7 @@ class Exchange:
         return reply, sanitize(problem)
 
     def _store_weights(self, reply: AnyReply, request: messages.Request, data: bytes) -> AnyReply:
-        """Move a reply's weights from memory to disk; weights that were not requested are dropped."""
+        """Move a reply's weights from memory to disk; those that were not requested are never read."""
         if reply.weights is None:
             return reply
         if request.weights is None or not type(reply).carries_weights:

@@ -12,7 +12,7 @@ FUSED = ("cuda",)
 
 
 class Adam:
-    """Update a network's parameters as `torch.optim.Adam` does, bit for bit.
+    """Update a network's parameters as `torch.optim.Adam` does; on a CPU, bit for bit.
 
     torch's class imports its compiler with the first optimizer, 1.4 s of every process, and keeps the state in
     three tensors a parameter, of which a file of B0 would have 640.
@@ -39,8 +39,11 @@ class Adam:
         for name, tensor in (moments or {}).items():
             self._flat[name].copy_(tensor)
         self._means, self._squares = (
-            [part.view_as(parameter) for part, parameter in zip(flat.split(sizes), self._parameters, strict=True)]
-            for flat in (self._flat["exp_avg"], self._flat["exp_avg_sq"])
+            [
+                part.as_strided(parameter.size(), parameter.stride())  # a fused kernel takes equal strides only
+                for part, parameter in zip(self._flat[name].split(sizes), self._parameters, strict=True)
+            ]
+            for name in ("exp_avg", "exp_avg_sq")
         )
         self._steps = list(self._flat["step"])
 

@@ -11,11 +11,12 @@ from feal.metrics.segmentation import Hd95, Regions, score_classes, score_region
 from feal.metrics.statistics import CALIBRATION_BINS, ENERGY_BINS, ENERGY_RANGE, Region, Statistics
 from feal.models import Network
 from feal.selection import RoleModel, SelectionContext
+from feal.tensors import to_device
 
 Read = Callable[[Sequence[str]], torch.Tensor]
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate(
     network: Network,
     ids: Sequence[str],
@@ -54,7 +55,7 @@ def evaluate(
     outputs: dict[str, list[torch.Tensor]] = {}
     for start in range(0, len(ids), batch_size):
         batch = ids[start : start + batch_size]
-        target = labels(batch).to(device)
+        target = to_device(labels(batch), device)
         statistics, columns = _evaluate_batch(
             model, read(batch).to(device), target, context, regions or {}, computed
         )

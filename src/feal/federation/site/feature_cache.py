@@ -35,6 +35,7 @@ MAX_VIEWS = 8
 MARGIN = 1 / 16
 """Share of the image that an enlarged view leaves out on every side."""
 TYPE = "float32"
+_ENGINES = "onnxruntime", "torch"
 _FORMAT = 1
 
 _ReadRows = Callable[[Rows], torch.Tensor]
@@ -128,7 +129,7 @@ class CachedFeatures:
         if targets.ndim > 1:
             pairs = zip(targets, views.tolist(), strict=True)
             targets = torch.stack([view_mask(mask, view) for mask, view in pairs])
-        return self._read(rows * self._views + views.numpy()), targets.to(self._device)
+        return self._read(rows * self._views + views.numpy()), to_device(targets, self._device)
 
     def _read(self, rows: Rows) -> torch.Tensor:
         return to_device(torch.from_numpy(self.features.read(rows)), self._device)
@@ -226,20 +227,20 @@ def _open_trunk(data: PreparedSet, spec: TrunkSpec, *, size: Sequence[int]) -> t
     if spec.device.type == "cpu":
         try:
             examples = torch.rand(3, *size, generator=torch.Generator().manual_seed(0))
-            return OnnxGraph(write_graph(trunk, examples), threads=spec.threads), "onnxruntime"
+            return OnnxGraph(write_graph(trunk, examples), threads=spec.threads), _ENGINES[0]
         except FealError as error:
             slower = f"The trunk of {spec.model.name} is run by torch, which takes longer."
             warnings.warn(f"{error} {slower}", stacklevel=2)
-    return trunk, "torch"
+    return trunk, _ENGINES[1]
 
 
 @torch.no_grad()
 def _compute(path: Path, data: PreparedSet, site: PreparedSite, spec: TrunkSpec, read: _ReadRows) -> None:
-    temporary = _partial(path)
     image = read(np.arange(1))
     height, width = image.shape[2:]
     size = resolve_batch_size("auto", height=height, width=width)
     trunk, engine = _open_trunk(data, spec, size=image.shape[1:])
+    temporary = _partial(path, engine)
     row = tuple(trunk(image).shape[1:])
     try:
         done = _count_batches(temporary, row=row, size=size * spec.views) * size
@@ -275,7 +276,7 @@ def _remove_outdated(path: Path, data: PreparedSet) -> None:
         # A file that cannot be removed is no reason to end a run.
         with suppress(FealError, OSError), lock_file(_lock(old), wait=False) as free:
             # The facts first: without them the array is ignored, whenever this is interrupted.
-            for leftover in (facts, old, _partial(old)) if free else ():
+            for leftover in (facts, old, *(_partial(old, engine) for engine in _ENGINES)) if free else ():
                 leftover.unlink(missing_ok=True)
 
 
@@ -288,8 +289,9 @@ def _lock(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
+def _partial(path: Path, engine: str) -> Path:
+    """Return the file of outputs so far; another engine, whose last bits differ, does not continue it."""
+    return path.with_name(f".{path.name}.{engine}.part")
 
 
 def _count_batches(temporary: Path, *, row: tuple[int, ...], size: int) -> int:

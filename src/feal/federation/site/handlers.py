@@ -59,7 +59,9 @@ class MessageHandler:
         self._data = data
         self._settings = settings
         self._device = resolve_device(settings.device)
-        self._batch_size = resolve_batch_size(settings.selection.batch_size, height=data.height, width=data.width)
+        # A head takes a few numbers in place of an image.
+        height, width = (1, 1) if settings.training.trainable == "head" else (data.height, data.width)
+        self._batch_size = resolve_batch_size(settings.selection.batch_size, height=height, width=width)
         self._site = data.site(self._directory.name, validation=settings.validation)
         self._strategy = build_strategy(settings.strategy)
         self._annotator = ANNOTATORS.get(settings.annotator.name)(self._site, folder=self._directory.path)
@@ -158,7 +160,7 @@ class MessageHandler:
         if statistics is not None and self._settings.diagnostics:
             rows = torch.as_tensor(self._site.rows(self._site.ids("test")))
             write_tensors(self._directory.test_outputs(request.round), {"rows": rows, **outputs}, durable=False)
-        selection = self._select(request, context, models if self._strategy.needs_parameters else folded)
+        selection = self._select(request, context, folded if self._strategy.folds_batch_norms else models)
         looks_back = bool(PREVIOUS_ROLES & self._strategy.required_roles())
         previous: Literal["own", "initial"] = "own" if state.before(request.round) else "initial"
         reply = messages.CloseRoundReply(

@@ -61,7 +61,7 @@ class Site:
             # A worker process of a coordinator that was killed may still be handling the same message.
             with lock_file(self._directory.lock):
                 self._directory.problem.unlink(missing_ok=True)
-                reply = self._answer(request)
+                return messages.encode(self._answer(request))
         except FealError as error:
             reply = self._fail(request, str(error), is_shareable=isinstance(error, ShareableError))
         except OSError as error:

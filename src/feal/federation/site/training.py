@@ -56,8 +56,8 @@ class Images:
         """Read images with new random transforms, and their masks transformed alike."""
         images = to_device(self._site.read(rows), self._device)
         if self._transforms == Transforms():
-            return images, targets.to(self._device)
-        images, targets = augment_images(images, targets.to(self._device), self._transforms, generator)
+            return images, to_device(targets, self._device)
+        images, targets = augment_images(images, to_device(targets, self._device), self._transforms, generator)
         return to_device(images, self._device), targets
 
 

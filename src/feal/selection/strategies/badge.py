@@ -17,6 +17,7 @@ class Badge(QueryingStrategy):
     the pick (for the first pick ||G||^2).
     """
 
+    folds_batch_norms = True
     source = "Ash et al., ICLR 2020"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ class Coreset(QueryingStrategy):
     """
 
     needs_labelled = True
+    folds_batch_norms = True
     source = "Sener and Savarese, ICLR 2018"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ class Entropy(RankingStrategy, QueryingStrategy):
     The form for segmentation is ours: the mean over pixels.
     """
 
+    folds_batch_norms = True
     source = "Shannon, Bell System Technical Journal 1948"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ class Feal(Strategy):
 
     roles = frozenset({"global", "local"})
     default_loss = "evidential"
+    folds_batch_norms = True
     source = "Chen et al., CVPR 2024"
 
     class Params(Strategy.Params):

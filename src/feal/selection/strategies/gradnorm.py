@@ -17,7 +17,6 @@ class GradNorm(RankingStrategy, QueryingStrategy):
     `scope: head` looks at the last layer only. For segmentation the entropy is the pixel mean (our own form).
     """
 
-    needs_parameters = True
     source = "Wang et al., AAAI 2022"
 
     class Params(QueryingStrategy.Params):

@@ -18,6 +18,7 @@ class Kafal(RankingStrategy):
     roles = frozenset({"global", "local"})
     default_loss = "balanced"
     default_class_count_scope = "site"
+    folds_batch_norms = True
     source = "Cao et al., ICCV 2023"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:

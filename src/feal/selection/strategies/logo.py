@@ -31,6 +31,7 @@ class Logo(Strategy):
     """
 
     roles = frozenset({"global", "local", "local_only"})
+    folds_batch_norms = True
     source = "Kim et al., CVPR 2023"
 
     class Params(Strategy.Params):

@@ -19,6 +19,7 @@ class Strata(Strategy):
 
     roles = frozenset({"global", "local"})
     default_loss = "balanced"
+    folds_batch_norms = True
     source = "this project"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:

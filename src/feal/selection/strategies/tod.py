@@ -37,6 +37,7 @@ class Tod(RankingStrategy, QueryingStrategy):
     """
 
     roles = frozenset(role for pair in COMPARED.values() for role in pair)
+    folds_batch_norms = True
     source = "Huang et al., ICCV 2021"
 
     class Params(QueryingStrategy.Params):
