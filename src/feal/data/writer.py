@@ -101,7 +101,7 @@ class SiteWriter:
         except OSError as error:
             raise write_error(self._folder, error) from error
 
-    def adopt(self, arrays: Path, *, columns: dict[str, list[Any]], unlabelled: int) -> None:
+    def link_arrays(self, arrays: Path, *, columns: dict[str, list[Any]], unlabelled: int) -> None:
         """Take all samples from valid arrays in a folder, complete and on disk, which are linked and not copied.
 
         The columns are those of `SAMPLE_COLUMNS` except `row`, in the order of the arrays' rows.

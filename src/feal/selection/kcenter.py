@@ -115,16 +115,16 @@ class _Cover:
     """Chosen rows, and for each row an upper bound of the squared distance to its nearest centre.
 
     A distance to the nearest of some centres is an upper bound of that to the nearest of all. So a row is
-    compared with the centres it has not seen yet only when its bound is among the largest.
+    compared with further centres only when its bound is among the largest.
     """
 
     def __init__(self, features: Tensor, labelled: Tensor) -> None:
         self.rows, self.squares = list[int](), list[float]()
         self._features, self._labelled, self._frame = features, labelled, build_frame(features, labelled)
         self._error = 2 * ROUNDING * count_roundings(features.shape[1])
-        # In units of the frame; exact for rows that have seen a centre, below any distance for chosen ones.
+        # In units of the frame; exact for rows compared with every centre, below any distance for chosen ones.
         self._nearest = np.full(len(features), np.inf)
-        self._seen = np.zeros(len(features), dtype=np.int64)
+        self._compared = np.zeros(len(features), dtype=np.int64)  # with so many centres
         if not len(labelled):
             self._choose(0)
             self._labelled = features[:1]
@@ -156,7 +156,7 @@ class _Cover:
                 nearest[place] = -np.inf
                 nearer = np.flatnonzero(bounds[place] < nearest)
                 self._measure(rows[nearer], np.zeros_like(nearer), self._take(rows[[place]]))
-        self._seen[rows] = len(self._labelled) + len(self.rows)
+        self._compared[rows] = len(self._labelled) + len(self.rows)
 
     def _choose(self, row: int) -> None:
         self.rows.append(row)
@@ -165,11 +165,11 @@ class _Cover:
 
     def _update(self, rows: NDArray[np.int64]) -> None:
         """Make the bounds of rows exact."""
-        rows = rows[self._seen[rows] < len(self._labelled) + len(self.rows)]
+        rows = rows[self._compared[rows] < len(self._labelled) + len(self.rows)]
         if not len(rows):
             return
         points = self._locate(self._take(rows))
-        for some in self._split_centres(int(self._seen[rows].min())):
+        for some in self._split_centres(int(self._compared[rows].min())):
             centres = self._locate(some)
             bounds = self._bound_squares(points, centres, -1)
             # The nearest of these centres is among those not clearly farther than another.

@@ -66,7 +66,7 @@ def test_moments_continue_as_if_training_had_not_paused() -> None:
         optimizer = Adam(parts, lr=1e-2, weight_decay=0, moments=moments)
         for number in range(first, first + 2):
             _step(parts, optimizer, number)
-        moments = {name: tensor.clone() for name, tensor in optimizer.moments().items()}
+        moments = {name: tensor.clone() for name, tensor in optimizer.collect_moments().items()}
     for name, tensor in whole.state_dict().items():
         assert torch.equal(parts.state_dict()[name], tensor), name
     assert moments is not None

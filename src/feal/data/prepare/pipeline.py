@@ -23,7 +23,14 @@ from feal.data.prepare.base import DatasetSource, Finding, SourceRecord, SplitRu
 from feal.data.prepare.decode import ignore_warnings
 from feal.data.prepare.duplicates import StoredSample
 from feal.data.prepare.split import assign_splits
-from feal.data.prepare.store import Chunk, Fingerprinted, SampleStore, has_samples, remove_leftovers, work_folder
+from feal.data.prepare.store import (
+    Chunk,
+    Fingerprinted,
+    SampleStore,
+    has_samples,
+    open_work_folder,
+    remove_leftovers,
+)
 from feal.data.verify import verify
 from feal.data.writer import OtherSetError, PreparedWriter, check_target, other_set_error
 from feal.errors import FealError
@@ -94,7 +101,7 @@ def prepare_dataset(
     if known is not None:
         return PreparationResult(root=to, fresh=False, source=known)
     retain_memory()
-    with work_folder(to) as work:
+    with open_work_folder(to) as work:
         return job.run(work, threads=threads or count_cores(), skip_bad=skip_bad)
 
 
@@ -270,7 +277,7 @@ class _Job:
                 }
                 unlabelled = sum(not member.labelled for member in members)
                 arrays = store.select(site, [member.row for member in members])
-                writer.site(site).adopt(arrays, columns=columns, unlabelled=unlabelled)
+                writer.site(site).link_arrays(arrays, columns=columns, unlabelled=unlabelled)
 
 
 def _map_ahead(perform: Callable[[_T], _R], tasks: Iterable[_T], *, threads: int) -> Generator[_R, None, None]:

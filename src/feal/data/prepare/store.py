@@ -137,7 +137,7 @@ class SampleStore:
 
 
 @contextmanager
-def work_folder(to: Path) -> Iterator[Path]:
+def open_work_folder(to: Path) -> Iterator[Path]:
     """Create and lock the folder beside the set that stores decoded samples."""
     work = to.with_name(f".{to.name}.work")
     try:

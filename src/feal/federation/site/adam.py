@@ -21,7 +21,7 @@ class Adam:
         network: on the device where it is trained.
         lr: the learning rate.
         weight_decay: weight of the squared parameters in the loss.
-        moments: what `moments` returned in an earlier training of the same network; None to start without.
+        moments: what `collect_moments` returned in an earlier training of the same network; None to start without.
     """
 
     def __init__(
@@ -69,6 +69,6 @@ class Adam:
             weight_decay=self._weight_decay,
         )
 
-    def moments(self) -> dict[str, torch.Tensor]:
+    def collect_moments(self) -> dict[str, torch.Tensor]:
         """Return the means of gradients and of their squares [all parameters], and the steps of each parameter."""
         return {name: tensor.cpu() for name, tensor in self._flat.items()}

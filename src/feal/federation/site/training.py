@@ -156,7 +156,7 @@ class Trainer:
         weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
         if not all_finite((loss, *weights.values())):
             raise FealError("Training diverged to infinite weights: start a new run with a lower training.lr.")
-        return TrainingResult(weights=weights, moments=optimizer.moments(), loss=float(loss))
+        return TrainingResult(weights=weights, moments=optimizer.collect_moments(), loss=float(loss))
 
     def train_alone(
         self,
