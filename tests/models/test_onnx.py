@@ -95,9 +95,9 @@ def test_several_outputs_have_their_names() -> None:
 
     content = write_graph(Both(), IMAGES[:3], outputs=("more", "mean"))
     torch.testing.assert_close(OnnxGraph(content, threads=1)(IMAGES), IMAGES + 1)
-    torch.testing.assert_close(OnnxGraph(content, threads=1, output="mean")(IMAGES), IMAGES.mean((2, 3)))
+    torch.testing.assert_close(OnnxGraph(content, threads=1, outputs=["mean"])(IMAGES), IMAGES.mean((2, 3)))
     with pytest.raises(FealError, match=r"^The graph has no output other: name one of more, mean\.$"):
-        OnnxGraph(content, threads=1, output="other")
+        OnnxGraph(content, threads=1, outputs=["other"])
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a graph", b"\x08\x07" * 400])

@@ -11,10 +11,13 @@ import yaml
 from feal.config.overrides import build, complete, has_parameter, spell_out
 from feal.data.locate import find_dataset, is_dataset_name, unknown_dataset_error
 from feal.errors import FealError, unknown_name_error
+from feal.federation.closed_form import read_frozen
 from feal.federation.transport import TRANSPORTS
 from feal.fileio import absolute_path
 from feal.metrics import find_metrics
-from feal.models import MODELS, check_weights_source, find_model, list_models
+from feal.models import MODELS, check_weights_source, find_model, list_models, list_tasks
+from feal.models.encoders import NAMES as ENCODERS
+from feal.models.encoders import hash_encoder
 from feal.models.pretrained import IMAGENET, NONE
 from feal.plugins import qualify_name
 from feal.selection import Role, build_strategy, find_strategy
@@ -81,7 +84,9 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     if weights not in (NONE, IMAGENET):
         weights = str(absolute_path(weights, setting="weights="))
     check_weights_source(settings.model.name, weights)
-    _check_trainable(settings.model.name, weights, settings.training, settings.transforms)
+    settings = _resolve_frozen(settings)
+    if not find_model(settings.model.name).has_encoder:
+        _check_trainable(settings.model.name, weights, settings.training, settings.transforms)
     strategy = build_strategy(settings.strategy)
     unknown = strategy.required_roles() - set(get_args(Role))
     if unknown:
@@ -152,8 +157,11 @@ def _resolve(flat: Mapping[str, Any]) -> Settings:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise FealError("device=cuda, but torch sees no GPU here: use device=cpu or device=auto.")
     metrics = tuple(qualify_name(name) for name in settings.metrics)
-    computed = find_metrics(find_model(settings.model.name).task, metrics, settings.metric)
-    params = {metric.name: metric.params.model_dump(mode="json", by_alias=True) for metric in computed}
+    tasks = list_tasks(find_model(settings.model.name))
+    params = dict(settings.metric)
+    if len(tasks) == 1:  # that of a model for both tasks is known once the sites have joined
+        computed = find_metrics(tasks[0], metrics, settings.metric)
+        params = {metric.name: metric.params.model_dump(mode="json", by_alias=True) for metric in computed}
     data = None if settings.data is None else str(absolute_path(settings.data, setting="data="))
     return settings.model_copy(
         update={
@@ -193,6 +201,34 @@ def _is_true(check: Callable[[], bool]) -> bool:
         return check()
     except (OSError, ValueError):
         return False
+
+
+def _resolve_frozen(settings: Settings) -> Settings:
+    """Return settings of `model=frozen` with the encoder's path absolute and with what follows from the head.
+
+    Raises:
+        FealError: there is no such encoder here, or a setting would have no effect.
+    """
+    params = read_frozen(settings.model)
+    if params is None:
+        return settings
+    if settings.weights != NONE:
+        raise FealError("model=frozen takes its weights from model.encoder: leave weights out.")
+    if settings.transforms != Transforms():
+        raise FealError("model=frozen looks at whole images and normalises them itself: leave transforms out.")
+    if settings.training.trainable == "tail" or settings.training.views not in (1, Training().views):
+        raise FealError("model=frozen trains its head on one view of each image: leave trainable and views out.")
+    model = settings.model
+    if params.encoder not in ENCODERS and TRANSPORTS.get(settings.transport.name).data_here:
+        model = _resolve_path(model, "model.encoder")
+        params = params.model_copy(update={"encoder": model.params["encoder"]})
+    if TRANSPORTS.get(settings.transport.name).data_here:
+        hash_encoder(params)
+    training = settings.training.model_copy(update={"trainable": "head", "views": 1})
+    update: dict[str, Any] = {"model": model, "training": training}
+    if params.head == "ridge":
+        update["communication_rounds"] = 1
+    return settings.model_copy(update=update)
 
 
 def _check_trainable(name: str, weights: str, training: Training, transforms: Transforms) -> None:

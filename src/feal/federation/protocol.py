@@ -108,6 +108,8 @@ class JoinReply(Reply):
     width: Number = Field(0, description="width of an image")
     dtype: str = Field("uint8", description="type of a stored pixel, which determines its scale")
     fitting: Fitting | None = Field(None, description="how images were resized to that size, if it is recorded")
+    encoder: str = Field("", description="model=frozen: a hash of the encoder's weights")
+    features: Number = Field(0, description="model=frozen: how many numbers the encoder gives an image or pixel")
     pool: Number = Field(0, description="number of training samples")
     test: Number = Field(0, description="number of test samples")
     given: Number = Field(0, description="number of training samples whose labels came with the data")

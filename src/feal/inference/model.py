@@ -206,7 +206,10 @@ def _load_run(path: Path, *, round: int | None) -> TrainedModel:
     # None while the round's metrics are still to come.
     record = next((record for record in journal.rounds(state) if record.round == number), None)
     info = _describe(settings, state, number, record, sha256=state.weights[name])
-    return TrainedModel(info, _add_trunk(journal.weights(state, name), info, settings))
+    weights = journal.weights(state, name)
+    if "encoder" in state.facts:
+        return TrainedModel(info, {**journal.weights(state, "initial"), **weights})
+    return TrainedModel(info, _add_trunk(weights, info, settings))
 
 
 def _load_export(path: Path, *, round: int | None) -> TrainedModel:
@@ -255,7 +258,7 @@ def _no_round_error(path: Path) -> FealError:
 
 
 def _describe(settings: Settings, state: State, number: int, record: Round | None, *, sha256: str) -> ModelInfo:
-    images = dict(state.facts)
+    images = {name: fact for name, fact in state.facts.items() if name not in ("encoder", "features")}
     # A data set, weights and classes may be given by their paths, which an export should not reveal.
     dataset = Path(settings.dataset.name).name
     own = {key: value for key, value in settings.dataset.params.items() if key != "source"}

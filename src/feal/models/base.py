@@ -71,6 +71,10 @@ class Network(nn.Module, ABC):
 
     params: Params
     task: ClassVar[Task]
+    tasks: ClassVar[tuple[Task, ...]] = ()
+    """The tasks of a network that adapts to its data; empty for one of `task` alone."""
+    has_encoder: ClassVar[bool] = False
+    """Whether its head is fitted on the projected features of a frozen encoder, see `FrozenNetwork`."""
     min_side: ClassVar[int] = 1
     """Shortest side of an image, in pixels."""
     side_multiple: ClassVar[int] = 1
@@ -94,6 +98,9 @@ class Network(nn.Module, ABC):
         self.channels = channels
         self.part: Trainable = "all"
         self._layers: _Layers | None = None
+
+    def set_images(self, *, task: Task, height: int, width: int) -> None:
+        """Take note of the task and the size of the images, after construction."""
 
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:

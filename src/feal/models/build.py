@@ -41,7 +41,7 @@ def build_model(
     """
     model = find_model(name)
     own: Parameters = read_params(model, params or {}, section="model", name=name)
-    if model.task != task:
+    if task not in list_tasks(model):
         fitting = ", ".join(list_models(task)) or "none"
         raise FealError(
             f"The model '{name}' is for {model.task}, not for {task}: the models that fit are {fitting}."
@@ -51,7 +51,9 @@ def build_model(
             raise FealError(f"A model needs at least {fewest} {what}, and the data have {number}.")
     model.check_size(height, width)
     if ":" not in name:
-        return _construct(model, own, classes, channels)
+        network = _construct(model, own, classes, channels)
+        network.set_images(task=task, height=height, width=width)
+        return network
     return _construct_plugin(model, own, classes, (channels, height, width))
 
 
@@ -80,7 +82,7 @@ def find_model(name: str) -> type[Network]:
     'UNet'
     """
     found = find_class(name, registry=MODELS, base=Network, derive="feal.models.Network")
-    if getattr(found, "task", None) not in ("classification", "segmentation"):
+    if not set(list_tasks(found)) <= {"classification", "segmentation"}:
         raise FealError(
             f"The model {short_name(name)} has no task: set `task` in the class to 'classification' or "
             "'segmentation'."
@@ -92,9 +94,18 @@ def list_models(task: Task) -> list[str]:
     """Return the names of the models for a task, sorted.
 
     >>> list_models("segmentation")
-    ['basic-unet', 'unet', 'unet-lite0']
+    ['basic-unet', 'frozen', 'unet', 'unet-lite0']
     """
-    return [name for name in MODELS.names() if MODELS.get(name).task == task]
+    return [name for name in MODELS.names() if task in list_tasks(MODELS.get(name))]
+
+
+def list_tasks(model: type[Network]) -> tuple[Task, ...]:
+    """Return the tasks that a network is for.
+
+    >>> list_tasks(find_model("unet")), list_tasks(find_model("frozen"))
+    (('segmentation',), ('classification', 'segmentation'))
+    """
+    return model.tasks or (getattr(model, "task", None),)  # type: ignore[return-value]
 
 
 def _construct(model: type[Network], params: Parameters, classes: int, channels: int) -> Network:

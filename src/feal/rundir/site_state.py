@@ -57,6 +57,8 @@ class SiteState:
     """The round of that training."""
     sends_local: bool = False
     """Whether the last reply carries the weights of the local model."""
+    sums: TensorFile | None = None
+    """The sums of features that the last reply carries in place of weights, under `model=frozen`."""
     initial: TensorFile | None = None
     """The initial weights of the run, for strategies that need them."""
     closed: tuple[RoundModels, ...] = ()
@@ -92,7 +94,7 @@ class SiteState:
     def files(self) -> set[str]:
         """Return the names of all files that the state refers to."""
         ends = [file for models in self.closed for file in (models.global_, models.local)]
-        return {file.name for file in (self.local, self.initial, *ends) if file is not None}
+        return {file.name for file in (self.local, self.sums, self.initial, *ends) if file is not None}
 
 
 _STATE = TypeAdapter(SiteState)

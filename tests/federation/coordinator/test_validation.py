@@ -119,7 +119,7 @@ def test_names_that_nobody_knows_are_named() -> None:
     data = messages.encode(_reply(weights={**WEIGHTS, "extra": torch.ones(1)}))
     data = _with_field(data)
     reply = messages.decode_reply(data)
-    assert list_unexpected(reply, REQUEST) == ["mood", "extra"]
+    assert list_unexpected(reply, REQUEST.weights) == ["mood", "extra"]
     assert _vet(reply) == ""
 
 

@@ -30,6 +30,7 @@ from feal.rundir.journal import State
 from feal.rundir.layout import RunDirectory
 from feal.rundir.records import LeftOut, Unexpected
 from feal.settings import Settings, ceil_share
+from feal.tensors import Tensors
 
 AnyReply = TypeVar("AnyReply", bound=messages.Reply)
 
@@ -109,11 +110,11 @@ class Exchange:
         return self.require(replies + Replies(good={}, left_out=behind), self.quorum)
 
     def ask_to_train(
-        self, request: messages.Train, state: State, *, is_last: bool
+        self, request: messages.Train, state: State, *, is_last: bool, layout: Tensors | None = None
     ) -> Replies[messages.TrainReply]:
         """Have a share of the sites train, all in the last communication round of a round.
 
-        They are asked in a random order, and the next site replaces one that fails.
+        They are asked in a random order, and the next site replaces one that fails. `layout`: as of `ask`.
         """
         address = Address(seed=self._settings.seed, purpose="participation", round=state.round, step=state.step)
         order = torch.randperm(len(self.sites), generator=address.generator()).tolist()
@@ -128,7 +129,7 @@ class Exchange:
         while waiting and len(replies.good) < wanted and len(replies.left_out) <= tolerated:
             count = wanted - len(replies.good)
             wave, waiting = sorted(waiting[:count]), waiting[count:]
-            replies += self.ask(request, wave, messages.TrainReply, doing="training", state=state)
+            replies += self.ask(request, wave, messages.TrainReply, doing="training", state=state, layout=layout)
         return self.require(replies, max(1, wanted - tolerated))
 
     def ask(
@@ -139,11 +140,13 @@ class Exchange:
         *,
         doing: str,
         state: State | None = None,
+        layout: Tensors | None = None,
     ) -> Replies[AnyReply]:
         """Send a request, with its key, to sites and gather their replies.
 
         Replies must fit the `state` of the run, which is None before sites have joined. `doing` says what the
-        message is for, for the callback.
+        message is for, for the callback. The tensors of a reply have the names, shapes and types of `layout`, by
+        default those of the request's weights.
         """
         request = messages.seal(request)
         good: dict[str, AnyReply] = {}
@@ -151,8 +154,9 @@ class Exchange:
         events: list[LeftOut | Unexpected] = []
         timeout = self._settings.round_timeout
         metrics = self.metrics(state.task) if state else []
+        layout = request.weights if layout is None else layout
         for site, data in self._transport.deliver(messages.encode(request), sites, timeout=timeout):
-            reply, problem = self._validate(data, request, site=site, state=state, metrics=metrics)
+            reply, problem = self._validate(data, request, site=site, state=state, metrics=metrics, layout=layout)
             loss = reply.loss if isinstance(reply, messages.TrainReply) else None
             self._callback.on_reply(round=request.round, step=request.step, site=site, doing=doing, loss=loss)
             place: dict[str, Any] = {"round": request.round, "step": request.step, "message": request.kind}
@@ -162,13 +166,13 @@ class Exchange:
                 continue
             assert isinstance(reply, expected)
             assert isinstance(data, bytes)
-            unexpected = [sanitize(name) for name in list_unexpected(reply, request)]
+            unexpected = [sanitize(name) for name in list_unexpected(reply, layout)]
             if unexpected:
                 events.append(Unexpected(**place, site=site, names=unexpected))
                 self.note_once(
                     f"Site {site} sent fields that were not requested; ignored: {', '.join(unexpected)}."
                 )
-            good[site] = self._store_weights(reply, request, data)
+            good[site] = self._store_weights(reply, layout, data)
         events.sort(key=lambda event: (event.site, event.event))
         return Replies(good=dict(sorted(good.items())), left_out=left_out, events=events)
 
@@ -213,6 +217,7 @@ class Exchange:
         site: str,
         state: State | None,
         metrics: Sequence[Metric],
+        layout: Tensors | None,
     ) -> tuple[messages.Reply | None, str]:
         """Decode a reply; return it and what is wrong with it, or an empty string."""
         if isinstance(data, DeliveryFailure):
@@ -228,16 +233,17 @@ class Exchange:
             task=state.task if state else "",
             classes=len(state.facts["classes"]) if state else 0,
             metrics=metrics,
+            layout=layout,
         )
         return reply, sanitize(problem)
 
-    def _store_weights(self, reply: AnyReply, request: messages.Request, data: bytes) -> AnyReply:
+    def _store_weights(self, reply: AnyReply, layout: Tensors | None, data: bytes) -> AnyReply:
         """Move a reply's weights from memory to disk; those that were not requested are never read."""
         if reply.weights is None:
             return reply
-        if request.weights is None or not type(reply).carries_weights:
+        if layout is None or not type(reply).carries_weights:
             return reply.model_copy(update={"weights": None})
-        stored = StoredWeights(self._run.replies / reply.site, data, names=request.weights)
+        stored = StoredWeights(self._run.replies / reply.site, data, names=layout)
         return reply.model_copy(update={"weights": stored})
 
 

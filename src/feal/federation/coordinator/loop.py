@@ -2,13 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 from feal import __version__
 from feal.errors import FealError
 from feal.federation import protocol as messages
 from feal.federation.aggregation import aggregate
 from feal.federation.callbacks import Callback
+from feal.federation.closed_form import (
+    LOSSES,
+    add_sums,
+    combine_projection,
+    count_steps,
+    describe_sums,
+    is_closed_form,
+    read_frozen,
+    solve_head,
+    split_projection,
+)
 from feal.federation.coordinator.exchange import Exchange, Replies
 from feal.federation.coordinator.round_summary import (
     add_seconds,
@@ -27,7 +38,8 @@ from feal.rundir.journal import Journal, RoundEnd, State, Weights
 from feal.rundir.layout import round_weights
 from feal.rundir.records import Event, Note
 from feal.selection import EARLIER_ROLES, build_strategy, find_strategy
-from feal.settings import Settings, ceil_share
+from feal.settings import Settings, Task, ceil_share
+from feal.tensors import Tensors
 
 
 class Coordinator:
@@ -58,21 +70,29 @@ class Coordinator:
             transforms=self._settings.transforms,
             trainable=self._settings.training.trainable,
         )
+        facts = first.model_dump(include={"classes", "channels", "height", "width", "dtype", "fitting"})
+        state = State(configuration=self._settings.dump(), task=first.task, facts=facts)
+        if first.encoder:
+            # The initial weights come with the projection of the features, once the sites have sent their sums.
+            facts |= {"encoder": first.encoder, "features": first.features}
+            return self._journal.commit(
+                replace(state, facts=facts, stage="train"), weights=(round_weights(0, 0), {})
+            )
+        return self._journal.commit(state, weights=("initial", self._draw_weights(state)))
+
+    def _draw_weights(self, state: State) -> Weights:
+        """Draw the initial weights of the part that is trained."""
         Address(seed=self._settings.seed, purpose="initial weights").seed_torch()
         network = build_initial_model(
             self._settings.model.name,
             params=self._settings.model.params,
             weights=self._settings.weights,
             weights_digest=self._settings.weights_digest,
-            task=first.task,
-            classes=len(first.classes),
-            channels=first.channels,
-            height=first.height,
-            width=first.width,
-        ).keep_part(self._settings.training.trainable)
-        facts = first.model_dump(include={"classes", "channels", "height", "width", "dtype", "fitting"})
-        state = State(configuration=self._settings.dump(), task=first.task, facts=facts)
-        return self._journal.commit(state, weights=("initial", network.state_dict()))
+            task=state.task,
+            classes=len(state.facts["classes"]),
+            **{name: state.facts[name] for name in ("channels", "height", "width")},
+        )
+        return network.keep_part(self._settings.training.trainable).state_dict()
 
     def proceed(self, state: State) -> Iterator[State]:
         """Continue until the run is finished, yielding every state that was committed.
@@ -87,8 +107,9 @@ class Coordinator:
             # The number of rounds was raised: return to the end of the last one. Committed at once, since the log
             # is about to be overwritten from there on.
             state = self._journal.commit(replace(state, stage="close", log_bytes=state.round_bytes))
+        self._check_encoder(state)
         self._callback.on_join(self._exchange.joined, round=state.round, step=state.step)
-        if state.stage == "close" and state.round == 0:
+        if state.round == 0 and state.stage in ("train", "close"):
             self._note(opening_notes(self._settings, self._exchange.joined))
         state = self._check_strategy(state)
         if state.stage == "finished":
@@ -134,9 +155,10 @@ class Coordinator:
 
     def _train(self, state: State) -> State:
         """Carry out one communication round."""
-        is_last = state.step + 1 == self._settings.communication_rounds
+        is_last = state.step + 1 == count_steps(self._settings, state.round)
         every = self._settings.evaluate_every
-        weights = self._journal.weights(state, state.current)
+        sums = self._describe_sums(state)
+        weights = split_projection(self._journal.weights(state, state.current))[1]
         request = messages.Train(
             run=self._run,
             round=state.round,
@@ -145,8 +167,9 @@ class Coordinator:
             class_counts=state.round_counts,
             evaluate=bool(every) and state.step > 0 and state.step % every == 0,
         )
-        replies = self._exchange.ask_to_train(request, state, is_last=is_last)
-        record = step_record(state, replies.good, metrics=self._exchange.metrics(state.task))
+        replies = self._exchange.ask_to_train(request, state, is_last=is_last or sums is not None, layout=sums)
+        metrics = self._exchange.metrics(state.task)
+        record = step_record(state, replies.good, metrics=metrics) if state.round else None
         after = replace(
             count_replies(state, replies),
             stage="close" if is_last else "train",
@@ -154,12 +177,45 @@ class Coordinator:
             trained={**state.trained, **{site: reply.labelled for site, reply in replies.good.items()}},
             seconds=add_seconds(state.seconds, replies.good),
         )
-        name = round_weights(state.round, None if is_last else state.step + 1)
-        average = aggregate(weights, replies.good)
-        committed = self._commit(after, weights=(name, average), events=[*replies.events, record])
+        name = round_weights(state.round, None if is_last else state.step + 1) if state.round else "initial"
+        combined = aggregate(weights, replies.good) if sums is None else self._fit(state, weights, replies)
+        events: list[Event] = [*replies.events, *([record] if record else [])]
+        committed = self._commit(after, weights=(name, combined), events=events)
         self._exchange.clear()
-        self._callback.on_step(round=state.round, step=state.step, losses=record.loss)
+        if record is not None:
+            self._callback.on_step(round=state.round, step=state.step, losses=record.loss)
         return committed
+
+    def _describe_sums(self, state: State) -> Tensors | None:
+        """Return the tensors that sites send in place of weights in this step; None if they send weights."""
+        if not is_closed_form(self._settings, state.round):
+            return None
+        return describe_sums(
+            self._settings,
+            round_=state.round,
+            step=state.step,
+            features=state.facts["features"],
+            classes=len(state.facts["classes"]),
+        )
+
+    def _fit(self, state: State, before: Weights, replies: Replies[messages.TrainReply]) -> Weights:
+        """Combine the sums of sites: to a projection, to sums over all sites, or to a ridge head."""
+        params = read_frozen(self._settings.model)
+        assert params is not None
+        sent = [reply.weights for reply in replies.good.values() if reply.weights is not None]
+        if state.round == 0:
+            projection = combine_projection(sent, components=params.components)
+            return {**self._draw_weights(state), **projection}
+        total = add_sums(sent)
+        if total is None:
+            # Without any label there is no head to fit; the one before stays.
+            return before if "gram" not in before else split_projection(self._journal.weights(state, "initial"))[1]
+        task = cast(Task, state.task)
+        if state.step == 0:
+            return solve_head(total, params, task=task) if count_steps(self._settings, state.round) == 1 else total
+        if "gram" not in before:
+            return before
+        return solve_head(before, params, task=task, losses=total[LOSSES])
 
     def _close(self, state: State) -> State:
         """End a round: evaluate its model and query labels for the next round, unless it is the last."""
@@ -234,7 +290,7 @@ class Coordinator:
         weights: Weights | None = None
         if end.round:
             weights = self._journal.weights(state, round_weights(end.round))
-        elif EARLIER_ROLES & build_strategy(self._settings.strategy).required_roles():
+        elif EARLIER_ROLES & build_strategy(self._settings.strategy).required_roles() or "encoder" in state.facts:
             weights = self._journal.weights(state, "initial")
         return messages.CloseRound(run=self._run, weights=weights, **asdict(end))
 
@@ -267,6 +323,14 @@ class Coordinator:
         if state.strategy_sha256 and digest != state.strategy_sha256:
             self._note([edited_strategy_note(self._settings.strategy.name, round_=state.round)])
         return replace(state, strategy_sha256=digest)
+
+    def _check_encoder(self, state: State) -> None:
+        """Check that the encoder at the sites is still the one that the run started with."""
+        for site, reply in self._exchange.joined.items():
+            if reply.encoder != state.facts.get("encoder", ""):
+                raise FealError(
+                    f"The encoder at site {site} is not the one that the run started with: put that one back."
+                )
 
     def _note(self, notes: Sequence[str]) -> None:
         """Show notes now, and log them with the next commit."""

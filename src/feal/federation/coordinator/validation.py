@@ -12,7 +12,7 @@ from feal.metrics.registry import find_bad_sum
 from feal.metrics.statistics import find_inconsistency
 from feal.models import find_model
 from feal.settings import Trainable, Transforms
-from feal.tensors import all_finite
+from feal.tensors import Tensors, all_finite
 
 LONGEST_TEXT = 600
 """Characters of a site's text that are shown."""
@@ -26,12 +26,14 @@ def find_problem(
     task: str,
     classes: int,
     metrics: Sequence[Metric] = (),
+    layout: Tensors | None = None,
 ) -> str:
     """Return why a reply cannot be used, in a sentence; empty if it can.
 
-    The weights of the request determine the names, shapes and types of the reply's; the metrics
-    the sums that an evaluation adds.
+    `layout` determines the names, shapes and types of the reply's tensors, by default the weights of the request;
+    the metrics determine the sums that an evaluation adds.
     """
+    layout = request.weights if layout is None else layout
     if type(reply).kind != request.kind or reply.key != request.key or reply.site != site:
         return f"Site {site} sent a reply to another request."
     if reply.status == "failed":
@@ -47,8 +49,8 @@ def find_problem(
             return f"Site {site} sent metrics that no evaluation gives ({impossible})."
     if isinstance(reply, messages.TrainReply) and reply.labelled and reply.weights is None:
         return f"Site {site} has labels and sent no weights."
-    if reply.weights is not None and request.weights is not None:
-        problem = find_weights_problem(reply.weights, request.weights)
+    if reply.weights is not None and layout is not None:
+        problem = find_weights_problem(reply.weights, layout)
         return f"Site {site} sent {problem}." if problem else ""
     return ""
 
@@ -80,9 +82,9 @@ def find_weights_problem(weights: Mapping[str, torch.Tensor], expected: Mapping[
     return ""
 
 
-def list_unexpected(reply: messages.Reply, request: messages.Request) -> list[str]:
-    """List fields and tensors in a reply that are not part of the protocol or the request."""
-    tensors = set(reply.weights or {}) - set(request.weights or {})
+def list_unexpected(reply: messages.Reply, layout: Tensors | None) -> list[str]:
+    """List fields and tensors in a reply that are not part of the protocol or of what was requested."""
+    tensors = set(reply.weights or {}) - set(layout or {})
     return [*reply.unexpected, *sorted(tensors)]
 
 
@@ -94,6 +96,11 @@ def find_incompatibility(reply: messages.JoinReply, *, first: messages.JoinReply
     alike = ("task", "classes", "channels", "height", "width")
     if any(getattr(reply, name) != getattr(first, name) for name in alike):
         return f"Sites {first.site} and {reply.site} differ in task, classes or image size: prepare them alike."
+    if (reply.encoder, reply.features) != (first.encoder, first.features):
+        return (
+            f"Sites {first.site} and {reply.site} have different encoders ({first.encoder[:8]} and "
+            f"{reply.encoder[:8]}): install the same file at both."
+        )
     # Where it is not recorded, it counts as a plain resize.
     fitted, before = reply.fitting or Fitting(), first.fitting or Fitting()
     if fitted != before:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch.nn import functional as F
 
 from feal.errors import FealError
 from feal.metrics import EvaluatedBatch, Metric, find_metrics
@@ -76,7 +77,7 @@ def _evaluate_batch(
     regions: Regions,
     metrics: Sequence[Metric],
 ) -> tuple[Statistics, dict[str, torch.Tensor]]:
-    logits = model(images).logits
+    logits = enlarge_logits(model(images).logits, target)
     if not bool(logits.isfinite().all()):
         raise FealError("The global model's outputs are not finite: start a new run with a lower training.lr.")
     probability = context.probability(logits)
@@ -109,6 +110,13 @@ def _evaluate_batch(
     if context.task == "classification":
         return statistics, {"logits": logits}
     return statistics, {**scores, "aleatoric": aleatoric, "epistemic": epistemic, "energy": energy}
+
+
+def enlarge_logits(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return logits of the masks' size: a head on a frozen encoder's maps gives coarser ones."""
+    if logits.ndim == 2 or logits.shape[2:] == target.shape[1:]:
+        return logits
+    return F.interpolate(logits, size=target.shape[1:], mode="bilinear", align_corners=False)
 
 
 def _share(flags: torch.Tensor) -> torch.Tensor:

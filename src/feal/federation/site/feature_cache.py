@@ -6,16 +6,17 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.backends import cpu
 from torch.nn import functional as F
 
@@ -34,12 +35,54 @@ from feal.tensors import resolve_batch_size, to_device
 MAX_VIEWS = 8
 MARGIN = 1 / 16
 """Share of the image that an enlarged view leaves out on every side."""
-TYPE = "float32"
-_ENGINES = "onnxruntime", "torch"
+ENGINES = "onnxruntime", "torch"
 _FORMAT = 1
+_BLOCK = 256
+"""Rows of features that are read at a time to derive others from."""
 
 _ReadRows = Callable[[Rows], torch.Tensor]
 _RunTrunk = Callable[[torch.Tensor], torch.Tensor]
+Derive = Callable[[NDArray[Any]], NDArray[Any]]
+Listener = Callable[[str, int, int], None]
+"""Takes the site, the number of images whose features are computed, and the number of all."""
+
+_listeners: list[Listener] = []
+
+
+@contextmanager
+def listen_to_progress(listener: Listener) -> Iterator[None]:
+    """Have a function called after every batch of images whose features are computed in this process."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+class FeatureSource(Protocol):
+    """What computes features from images once, for them to be cached."""
+
+    @property
+    def label(self) -> str:
+        """Return what the cached files are called besides the site, without a hyphen at its ends."""
+
+    @property
+    def views(self) -> int:
+        """Return how many views of every image there are features of."""
+
+    @property
+    def dtype(self) -> str:
+        """Return the type that features are stored in: float32 or float16."""
+
+    @property
+    def device(self) -> torch.device:
+        """Return where features are needed."""
+
+    def identify(self) -> list[object]:
+        """Return everything that the features depend on besides the images, as JSON values."""
+
+    def open(self, data: PreparedSet, *, size: Sequence[int]) -> tuple[_RunTrunk, str]:
+        """Return a function from images [b, *size] to features, and the name of the library that computes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +115,44 @@ class TrunkSpec:
             threads=settings.threads,
             device=device,
         )
+
+    @property
+    def label(self) -> str:
+        return f"{short_name(self.model.name)}-{self.part}"
+
+    @property
+    def dtype(self) -> str:
+        return "float32"
+
+    def identify(self) -> list[object]:
+        assert self.weights_digest is not None
+        decisive = [self.model.model_dump(), self.weights_digest, self.views, self.normalise, self.device.type]
+        decisive += [self.threads, torch.__version__, *map(version, ("monai", "onnx", "onnxruntime"))]
+        return [*decisive, cpu.get_cpu_capability(), *([self.crop] if self.crop else [])]
+
+    def open(self, data: PreparedSet, *, size: Sequence[int]) -> tuple[_RunTrunk, str]:
+        """Open the trunk: on a CPU by onnxruntime, or by torch where a network cannot be written as ONNX."""
+        network = build_initial_model(
+            self.model.name,
+            params=self.model.params,
+            weights=self.weights,
+            weights_digest=self.weights_digest,
+            frozen=True,
+            task=data.task,
+            classes=len(data.classes),
+            channels=data.channels,
+            height=data.height,
+            width=data.width,
+        )
+        trunk = Trunk(network, self.part).to(self.device).eval().requires_grad_(False)
+        if self.device.type == "cpu":
+            try:
+                examples = torch.rand(3, *size, generator=torch.Generator().manual_seed(0))
+                return OnnxGraph(write_graph(trunk, examples), threads=self.threads), ENGINES[0]
+            except FealError as error:
+                slower = f"The trunk of {self.model.name} is run by torch, which takes longer."
+                warnings.warn(f"{error} {slower}", stacklevel=2)
+        return trunk, ENGINES[1]
 
 
 def view_images(images: torch.Tensor, view: int) -> torch.Tensor:
@@ -135,45 +216,67 @@ class CachedFeatures:
         return to_device(torch.from_numpy(self.features.read(rows)), self._device)
 
 
-def open_features(data: PreparedSet, site: PreparedSite, spec: TrunkSpec, *, read: _ReadRows) -> CachedFeatures:
-    """Open the trunk's outputs [samples * views, ...] for every row of a site; compute them if they are missing.
+def open_features(
+    data: PreparedSet, site: PreparedSite, source: FeatureSource, *, read: _ReadRows
+) -> CachedFeatures:
+    """Open the features [samples * views, ...] of every row of a site; compute them if they are missing.
 
     Args:
         data: the prepared set of the site.
         site: the site.
-        spec: the trunk.
+        source: the trunk or encoder that computes them.
         read: returns images [b, channels, height, width] by row, on the device, as networks take them.
 
     Raises:
         FealError: the weights are not available or not those that the run started with, the images are not those
             that were prepared, or the outputs cannot be written.
     """
-    path = _locate(data.root, f"{_name(data, site, spec)}.npy")
-    if not _is_complete(path):
+    path = locate_features(data, f"{name_features(data, site, source)}.npy")
+    if not is_complete(path):
         with lock_file(_lock(path)):
-            if not _is_complete(path):
+            if not is_complete(path):
                 # The name stands for the images as prepared: outputs of damaged ones would outlive their repair.
                 check_files(data, site.name, only=IMAGE_FILE)
-                _compute(path, data, site, spec, read)
+                _compute(path, data, site, source, read)
                 _remove_outdated(path, data)
-    stored = StoredArray(path, shape=tuple(read_json(_facts(path))["shape"]), kinds=(TYPE,))
-    return CachedFeatures(stored, views=spec.views, device=spec.device)
+    stored = StoredArray(path, shape=read_shape(path), kinds=(source.dtype,))
+    return CachedFeatures(stored, views=source.views, device=source.device)
 
 
-def _name(data: PreparedSet, site: PreparedSite, spec: TrunkSpec) -> str:
-    """Return a name that differs where the outputs would differ in any bit."""
-    assert spec.weights_digest is not None
-    decisive = [_FORMAT, data.digest, site.name, spec.model.model_dump(), spec.weights_digest, spec.views]
-    decisive += [spec.normalise, spec.device.type, spec.threads, torch.__version__]
-    decisive += [*map(version, ("monai", "onnx", "onnxruntime")), cpu.get_cpu_capability()]
-    decisive += [spec.crop] if spec.crop else []
+def derive_features(data: PreparedSet, raw: CachedFeatures, *, digest: str, derive: Derive, dtype: str) -> Path:
+    """Return the file of what `derive` makes of raw features, row by row; computed if it is missing.
+
+    Args:
+        data: the prepared set of the site.
+        raw: the features to derive from.
+        digest: names the function.
+        derive: returns one row for each row.
+        dtype: the type to store.
+    """
+    path = raw.features.path.with_name(f"{raw.features.path.stem}.{digest}.npy")
+    if not is_complete(path):
+        with lock_file(_lock(path)):
+            if not is_complete(path):
+                count = len(raw.features.array)
+                blocks = [np.arange(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK)]
+                row = derive(raw.features.read(blocks[0][:1])).shape[1:]
+                parts = (derive(raw.features.read(block)) for block in blocks)
+                _write(path, data, row, dtype, parts, engine=ENGINES[1])
+    return path
+
+
+def name_features(data: PreparedSet, site: PreparedSite, source: FeatureSource) -> str:
+    """Return a file name that differs where the features would differ in any bit."""
+    decisive = [_FORMAT, data.digest, site.name, *source.identify()]
     digest = hashlib.blake2b(json.dumps(decisive).encode(), digest_size=8).hexdigest()
-    return f"{site.name}-{short_name(spec.model.name)}-{spec.part}-{digest}"
+    return f"{site.name}-{source.label}-{digest}"
 
 
-def _locate(root: Path, name: str) -> Path:
+def locate_features(data: PreparedSet, name: str) -> Path:
+    """Return where a file of features lies: beside the prepared folder, or in the user's cache."""
+    root = data.root
     beside = root.resolve().with_name(f"{root.resolve().name}-trunks")
-    own = os.access(beside if beside.exists() else beside.parent, os.W_OK) or _is_complete(beside / name)
+    own = os.access(beside if beside.exists() else beside.parent, os.W_OK) or is_complete(beside / name)
     return (beside if own else user_cache() / "trunks") / name
 
 
@@ -181,13 +284,18 @@ def _facts(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def _is_complete(path: Path) -> bool:
-    """Return whether the outputs are there as they were written: damaged ones are computed again."""
+def is_complete(path: Path) -> bool:
+    """Return whether features are there as they were written: damaged ones are computed again."""
     try:
         found, recorded = path.stat(), _read_facts(_facts(path)).get("sha256")
         return recorded is not None and recorded == _checksum(path, found.st_mtime_ns, found.st_size)
     except OSError:
         return False
+
+
+def read_shape(path: Path) -> tuple[int, ...]:
+    """Read the shape of complete features."""
+    return tuple(read_json(_facts(path))["shape"])
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
@@ -206,49 +314,43 @@ def _checksum(path: Path, changed: int, size: int) -> str:
     return compute_checksum(path)
 
 
-def _open_trunk(data: PreparedSet, spec: TrunkSpec, *, size: Sequence[int]) -> tuple[_RunTrunk, str]:
-    """Return a function that runs the trunk on images [b, *size], and the name of the library that does it.
-
-    On a CPU that is onnxruntime, or torch where a user's network cannot be written as ONNX.
-    """
-    network = build_initial_model(
-        spec.model.name,
-        params=spec.model.params,
-        weights=spec.weights,
-        weights_digest=spec.weights_digest,
-        frozen=True,
-        task=data.task,
-        classes=len(data.classes),
-        channels=data.channels,
-        height=data.height,
-        width=data.width,
-    )
-    trunk = Trunk(network, spec.part).to(spec.device).eval().requires_grad_(False)
-    if spec.device.type == "cpu":
-        try:
-            examples = torch.rand(3, *size, generator=torch.Generator().manual_seed(0))
-            return OnnxGraph(write_graph(trunk, examples), threads=spec.threads), _ENGINES[0]
-        except FealError as error:
-            slower = f"The trunk of {spec.model.name} is run by torch, which takes longer."
-            warnings.warn(f"{error} {slower}", stacklevel=2)
-    return trunk, _ENGINES[1]
-
-
 @torch.no_grad()
-def _compute(path: Path, data: PreparedSet, site: PreparedSite, spec: TrunkSpec, read: _ReadRows) -> None:
+def _compute(path: Path, data: PreparedSet, site: PreparedSite, source: FeatureSource, read: _ReadRows) -> None:
     image = read(np.arange(1))
     height, width = image.shape[2:]
     size = resolve_batch_size("auto", height=height, width=width)
-    trunk, engine = _open_trunk(data, spec, size=image.shape[1:])
+    run, engine = source.open(data, size=image.shape[1:])
     temporary = _partial(path, engine)
-    row = tuple(trunk(image).shape[1:])
+    row = tuple(run(image).shape[1:])
+    done = _count_batches(temporary, row=row, dtype=source.dtype, size=size * source.views) * size
+
+    def compute() -> Iterator[NDArray[Any]]:
+        for start in range(done, len(site), size):
+            images = read(np.arange(start, min(start + size, len(site))))
+            outputs = [run(view_images(images, view)) for view in range(source.views)]
+            yield torch.stack(outputs, dim=1).flatten(0, 1).cpu().numpy()
+            for listener in _listeners:
+                listener(site.name, min(start + size, len(site)), len(site))
+
+    _write(path, data, row, source.dtype, compute(), engine=engine, keep=done * source.views)
+
+
+def _write(
+    path: Path,
+    data: PreparedSet,
+    row: tuple[int, ...],
+    dtype: str,
+    parts: Iterable[NDArray[Any]],
+    *,
+    engine: str,
+    keep: int = 0,
+) -> None:
+    """Write an array in parts, each synced before the next, with its facts; rows that a kill left are kept."""
+    temporary = _partial(path, engine)
     try:
-        done = _count_batches(temporary, row=row, size=size * spec.views) * size
-        with ArrayWriter(temporary, row=row, dtype=TYPE, keep=done * spec.views) as writer:
-            for start in range(done, len(site), size):
-                images = read(np.arange(start, min(start + size, len(site))))
-                outputs = [trunk(view_images(images, view)) for view in range(spec.views)]
-                writer.append(torch.stack(outputs, dim=1).flatten(0, 1).cpu().numpy())
+        with ArrayWriter(temporary, row=row, dtype=dtype, keep=keep) as writer:
+            for part in parts:
+                writer.append(part)
                 writer.sync()
         facts = {"shape": [writer.rows, *row], "sha256": compute_checksum(temporary), "engine": engine}
         rename_durably(temporary, path)
@@ -276,7 +378,7 @@ def _remove_outdated(path: Path, data: PreparedSet) -> None:
         # A file that cannot be removed is no reason to end a run.
         with suppress(FealError, OSError), lock_file(_lock(old), wait=False) as free:
             # The facts first: without them the array is ignored, whenever this is interrupted.
-            for leftover in (facts, old, *(_partial(old, engine) for engine in _ENGINES)) if free else ():
+            for leftover in (facts, old, *(_partial(old, engine) for engine in ENGINES)) if free else ():
                 leftover.unlink(missing_ok=True)
 
 
@@ -294,9 +396,9 @@ def _partial(path: Path, engine: str) -> Path:
     return path.with_name(f".{path.name}.{engine}.part")
 
 
-def _count_batches(temporary: Path, *, row: tuple[int, ...], size: int) -> int:
+def _count_batches(temporary: Path, *, row: tuple[int, ...], dtype: str, size: int) -> int:
     """Return how many complete batches of `size` rows an interrupted computation left.
 
     Each batch is synced to disk before the next is written, so only the last may be incomplete after a power cut.
     """
-    return max(count_rows(temporary, row=row, dtype=TYPE) // size - 1, 0)
+    return max(count_rows(temporary, row=row, dtype=dtype) // size - 1, 0)

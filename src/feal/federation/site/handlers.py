@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -15,8 +15,11 @@ from feal.annotation import ANNOTATORS, Answer, PredictMasks, Query, to_label
 from feal.data import PreparedSet, open_labels
 from feal.evidential import build_loss
 from feal.federation import protocol as messages
+from feal.federation.closed_form import LOSSES, adapt_head, is_closed_form, read_frozen, split_projection
 from feal.federation.site.evaluation import evaluate
 from feal.federation.site.feature_cache import CachedFeatures, TrunkSpec, open_features
+from feal.federation.site.head_sums import sum_labelled, tabulate_labelled
+from feal.federation.site.projection import FrozenFeatures
 from feal.federation.site.query import (
     LazyModels,
     Pool,
@@ -31,13 +34,14 @@ from feal.federation.site.training import Images, Inputs, LabelledSamples, Train
 from feal.fileio import write_tensors
 from feal.metrics import Statistics, find_metrics
 from feal.models import Network, fold_batch_norms
+from feal.models.ridge import RidgeSums
 from feal.rng import Address
 from feal.rundir.artifacts import write_selection
 from feal.rundir.site_state import RoundModels, SiteState
 from feal.rundir.site_store import Store
 from feal.selection import PREVIOUS_ROLES, Selection, SelectionContext, build_strategy
 from feal.settings import Settings
-from feal.tensors import hash_tensors, resolve_batch_size, resolve_device
+from feal.tensors import Tensors, hash_tensors, resolve_batch_size, resolve_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +74,21 @@ class MessageHandler:
         )
         self._images = Images(self._site, settings.transforms, device=self._device)
         self._features: CachedFeatures | None = None
+        self._frozen_params = read_frozen(settings.model)
+        self._projected = ""
+        """Checksum of the initial weights by whose projection the features were made."""
         self._seconds: dict[str, float] = {}
         self._trainer: tuple[object, Trainer, SelectionContext] | None = None
 
     def handle(self, request: messages.Request, state: SiteState) -> HandlerResult:
         """Do what a request asks."""
         self._seconds = {}
-        if request.weights is not None and self._settings.training.trainable != "all":
+        if self._frozen_params is not None:
+            if isinstance(request, messages.Train) and is_closed_form(self._settings, request.round):
+                return self._sum(request, state)
+            state = replace(state, sums=None)
+            self._open_projected(state)
+        elif request.weights is not None and self._settings.training.trainable != "all":
             with self._timed("cache"):
                 spec = TrunkSpec.from_settings(self._settings, device=self._device)
                 self._features = open_features(self._data, self._site, spec, read=self._images.read)
@@ -88,6 +100,55 @@ class MessageHandler:
         answers, rejected = self._poll([])
         reply = messages.LabelsReply(key=request.key, site=self._site.name, refused=rejected)
         return HandlerResult(reply=reply, state=state, answers=answers)
+
+    @cached_property
+    def _frozen(self) -> FrozenFeatures:
+        assert self._frozen_params is not None
+        return FrozenFeatures(
+            self._data, self._site, self._frozen_params, threads=self._settings.threads, device=self._device
+        )
+
+    def _open_projected(self, state: SiteState) -> None:
+        """Open the features that heads take, by the projection in the initial weights."""
+        if state.initial is None or state.initial.sha256 == self._projected:
+            return
+        projection, _ = split_projection(self._store.models.read_weights(state.initial))
+        with self._timed("cache"):
+            self._features = self._frozen.project(projection)
+        self._projected = state.initial.sha256
+
+    def _sum(self, request: messages.Train, state: SiteState) -> HandlerResult:
+        """Sum features for the projection, sum labelled samples for the head, or tabulate leave-one-out losses."""
+        assert request.weights is not None
+        reply = messages.TrainReply(key=request.key, site=self._site.name)
+        if request.round == 0:
+            with self._timed("cache"):
+                sums: Tensors = self._frozen.sum().tensors()
+        else:
+            self._open_projected(state)
+            trainer, context = self._open_trainer(request.class_counts)
+            shared = context.site_counts.long().tolist() if self._settings.share_class_counts else None
+            reply = reply.model_copy(update={"labelled": len(trainer.samples), "class_counts": shared})
+            if not len(trainer.samples):
+                return HandlerResult(reply=reply, state=replace(state, sums=None))
+            with self._timed("train"):
+                samples, counts, classes = trainer.samples, context.prior_counts, context.classes
+                if "gram" in request.weights:
+                    total = RidgeSums.from_tensors(request.weights)
+                    sums = {LOSSES: tabulate_labelled(samples, counts, classes=classes, total=total)}
+                else:
+                    sums = sum_labelled(samples, counts, classes=classes).tensors()
+        # Beside the file that the committed state refers to, should this be interrupted.
+        file = self._store.models.write("sums", sums, state=state)
+        reply = reply.model_copy(update={"weights": sums, "seconds": self._seconds})
+        return HandlerResult(reply=reply, state=replace(state, sums=file))
+
+    def _build_own_head(self, weights: Tensors, trainer: Trainer, context: SelectionContext) -> Network:
+        """Return the site's own ridge head, near the global one; the global one for a site without labels."""
+        if len(trainer.samples):
+            own = sum_labelled(trainer.samples, context.site_counts, classes=context.classes)
+            weights = adapt_head(weights, own, task=context.task)
+        return self._build_network("local", weights)
 
     def _train(self, request: messages.Train, state: SiteState) -> HandlerResult:
         assert request.weights is not None
@@ -124,10 +185,12 @@ class MessageHandler:
         )
 
     def _start(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
-        """Query the first labels: uniform at random, or those that came with the data."""
+        """Query the first labels: those that came with the data, at random, or by coverage of the features."""
         reply = messages.CloseRoundReply(key=request.key, site=self._site.name)
         if request.weights is not None:
             state = replace(state, initial=self._store.models.write("initial", request.weights, state=state))
+        if self._frozen_params is not None:
+            self._open_projected(state)
         ids = self._site.ids("train")
         if self._settings.initial_labels == "dataset":
             known = ids[self._site.is_initial("train")].tolist()
@@ -155,6 +218,8 @@ class MessageHandler:
             batch_size=self._batch_size,
             address=self._address("", request),
         )
+        if self._frozen_params is not None and self._frozen_params.head == "ridge":
+            models = models.replace_local(partial(self._build_own_head, request.weights, trainer, context))
         folded = models.fold()
         statistics, outputs = self._evaluate(folded["global"], context)
         if statistics is not None and self._settings.diagnostics:

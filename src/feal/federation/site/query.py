@@ -56,6 +56,10 @@ class LazyModels(Mapping[Role, Network]):
     def __len__(self) -> int:
         return len(self._makers)
 
+    def replace_local(self, make: Callable[[], Network]) -> LazyModels:
+        """Return the same models with another local one."""
+        return LazyModels({**self._makers, "local": make})
+
     def fold(self) -> LazyModels:
         """Return the same models with their batch norms folded, for evaluation."""
         return LazyModels({role: partial(self._fold, role) for role in self})

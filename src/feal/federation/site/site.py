@@ -15,7 +15,9 @@ from feal.data import PreparedSet, PreparedSite, open_prepared
 from feal.data.verify import check_files
 from feal.errors import FealError, ShareableError
 from feal.federation import protocol as messages
+from feal.federation.closed_form import read_frozen
 from feal.federation.site.handlers import HandlerResult, MessageHandler
+from feal.federation.site.projection import FrozenFeatures
 from feal.federation.site.query import allowance
 from feal.fileio import lock_file, wrap_os_error, write_text
 from feal.metrics import find_metrics
@@ -27,7 +29,7 @@ from feal.rundir.site_state import SiteState
 from feal.rundir.site_store import RoundLabels, Store
 from feal.selection import build_strategy
 from feal.settings import Settings
-from feal.tensors import use_threads
+from feal.tensors import resolve_device, use_threads
 
 
 class Site:
@@ -122,7 +124,7 @@ class Site:
                     key=request.key,
                     position=_position(request),
                     reply=json.dumps(reply.model_dump(exclude={"weights"}), allow_nan=False),
-                    sends_local=reply.weights is not None,
+                    sends_local=reply.weights is not None and state.sums is None,
                 )
                 self._store.save_state(state)
         if not isinstance(request, messages.Train):  # the next one writes over the file that this one left
@@ -146,6 +148,7 @@ class Site:
         check_files(self._data, self.name, cached=True)
         if self._store.data_digest() is None:
             self._check_data(site, settings)
+        encoder, features = self._find_encoder(site, settings)
         self._store.admit(run=request.run, data=self._data.digest, settings=json.dumps(settings.dump()))
         self._store.models.remove_unused(self._store.state())
         return messages.JoinReply(
@@ -159,11 +162,22 @@ class Site:
             width=self._data.width,
             dtype=self._data.manifest.dtype,
             fitting=self._data.manifest.fitting,
+            encoder=encoder,
+            features=features,
             pool=len(site.ids("train")),
             test=len(site.ids("test")),
             given=int(site.is_initial("train").sum()),
             **_count_answers(self._store.labels_by_round()),
         )
+
+    def _find_encoder(self, site: PreparedSite, settings: Settings) -> tuple[str, int]:
+        """Return the digest of a frozen encoder and the number of its features; empty and 0 for other models."""
+        params = read_frozen(settings.model)
+        if params is None:
+            return "", 0
+        device = resolve_device(settings.device)
+        frozen = FrozenFeatures(self._data, site, params, threads=settings.threads, device=device)
+        return frozen.digest, frozen.count()
 
     def _read_settings(self, request: messages.Join) -> Settings:
         if request.version != __version__:
@@ -191,9 +205,8 @@ class Site:
                 strategy or weights that are not on this machine.
         """
         build_strategy(settings.strategy)
-        # The model's task: whether it is that of the data, the coordinator checks over all sites.
-        find_metrics(find_model(settings.model.name).task, settings.metrics, settings.metric)
-        if settings.training.trainable != "all":
+        find_metrics(self._data.task, settings.metrics, settings.metric)
+        if settings.training.trainable != "all" and not find_model(settings.model.name).has_encoder:
             check_weights_source(settings.model.name, settings.weights)
         samples = len(site.ids("train"))
         if samples == 0:
@@ -209,9 +222,9 @@ class Site:
     def _read_reply(self, state: SiteState, request: messages.Request) -> messages.Reply:
         """Return the stored reply to the last message."""
         fields = json.loads(state.reply)
-        if state.sends_local:
-            assert state.local is not None
-            fields["weights"] = self._store.models.read_weights(state.local)
+        sent = state.sums or (state.local if state.sends_local else None)
+        if sent is not None:
+            fields["weights"] = self._store.models.read_weights(sent)
         return messages.REPLIES[request.kind](**fields)
 
     def _fail(

@@ -1,0 +1,61 @@
+"""Sum a site's labelled samples for the ridge head of `model=frozen`, and tabulate their leave-one-out losses."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from feal.federation.site.training import LabelledSamples
+from feal.models.ridge import RidgeSums, share_classes, sum_samples, tabulate_losses
+
+_BATCH = 64
+
+
+class LabelledCells(NamedTuple):
+    """Features and class shares of a few samples: one row a sample, or a row for every cell of their maps."""
+
+    features: torch.Tensor
+    """float32 [m, D]."""
+    shares: torch.Tensor
+    """float64 [m, C]."""
+    cells: int
+    """Rows of one sample."""
+    pixels: float
+    """Pixels of a mask in one row; 1 in classification."""
+
+
+def sum_labelled(samples: LabelledSamples, counts: torch.Tensor, *, classes: int) -> RidgeSums:
+    """Return the sums of all labelled samples, weighted by counts of samples (or pixels) of each class [C]."""
+    total: RidgeSums | None = None
+    for part in _read_cells(samples, classes):
+        sums = sum_samples(part.features, part.shares, counts / part.pixels)
+        total = sums if total is None else total + sums
+    assert total is not None, "a site without labels sends no sums"
+    return total
+
+
+def tabulate_labelled(
+    samples: LabelledSamples, counts: torch.Tensor, *, classes: int, total: RidgeSums
+) -> torch.Tensor:
+    """Return the leave-one-out losses of all labelled samples, see `tabulate_losses`; of masks, by image."""
+    tables = [
+        tabulate_losses(part.features, part.shares, counts / part.pixels, total=total, group=part.cells)
+        for part in _read_cells(samples, classes)
+    ]
+    return torch.stack(tables).sum(0)
+
+
+def _read_cells(samples: LabelledSamples, classes: int) -> Iterator[LabelledCells]:
+    for batch in torch.arange(len(samples)).split(_BATCH):
+        inputs, target = samples.read(batch)
+        inputs = inputs.float().cpu()
+        if inputs.ndim == 2:
+            yield LabelledCells(inputs, share_classes(target, classes), 1, 1.0)
+            continue
+        height, width = inputs.shape[2:]
+        yield LabelledCells(
+            inputs.movedim(1, -1).flatten(0, -2),
+            share_classes(target, classes, cells=(height, width)),
+            height * width,
+            target[0].numel() / (height * width),
+        )
