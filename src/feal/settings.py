@@ -130,6 +130,12 @@ class Settings(Section):
         description="tuning: evaluate on this fraction of the training data, split by patient; "
         "the test data are not used",
     )
+    redraw_test: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="studies: draw this fraction of each site's samples as test data by the seed, split by patient; "
+        "the data set's own split is not used",
+        exclude_if=lambda value: value is None,
+    )
     model: Component = Field(description="a network: its name or file.py:Class; with its parameters")
     weights: str = Field(
         "none", description="what the network starts from: none (random weights), imagenet, or a file of weights"
@@ -203,6 +209,11 @@ class Settings(Section):
     def loss_name(self) -> str:
         """The name of the training loss."""
         return self.loss.name if self.loss else "plain"
+
+    @property
+    def redraw(self) -> tuple[float, int] | None:
+        """The fraction of samples that are test data and the seed that draws them; None for the data set's own."""
+        return None if self.redraw_test is None else (self.redraw_test, self.seed)
 
     def dump(self) -> dict[str, Any]:
         """Return the settings as plain JSON values, under the names users write."""

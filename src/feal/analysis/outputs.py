@@ -145,7 +145,7 @@ def read_discrimination(path: Path, *, draw: bool = True) -> list[Discrimination
     )
     rounds: dict[int, dict[str, LabelledScores]] = defaultdict(dict)
     for site, numbers in kept.items():
-        prepared = data.site(site.name, validation=settings.validation)
+        prepared = data.site(site.name, validation=settings.validation, redraw=settings.redraw)
         for number in numbers:
             rounds[number][site.name] = _read_scores(site.test_outputs(number), prepared, context)
     return [_discriminate(number, scores) for number, scores in sorted(rounds.items())]

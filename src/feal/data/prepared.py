@@ -39,7 +39,15 @@ class PreparedSite(SampleTable):
         FealError: a file is missing, truncated or of another shape, an id occurs twice, or no training sample.
     """
 
-    def __init__(self, root: Path, name: str, manifest: Manifest, *, validation: float | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        name: str,
+        manifest: Manifest,
+        *,
+        validation: float | None = None,
+        redraw: tuple[float, int] | None = None,
+    ) -> None:
         record = manifest.sites[name]
         self.folder = root / name
         self.task: Task = manifest.task
@@ -48,6 +56,9 @@ class PreparedSite(SampleTable):
         self.unlabelled = record.unlabelled
         """The number of training samples without a label."""
         table = open_samples(self.folder / SAMPLE_FOLDER, site=name, samples=record.samples)
+        if redraw is not None:
+            share, seed = redraw
+            table = table.redraw_test(share, seed, labelled_only=self.unlabelled > 0)
         if validation is not None:
             table = table.hold_out_validation(validation, labelled_only=self.unlabelled > 0)
         super().__init__(name, table.columns)
@@ -178,17 +189,19 @@ class PreparedSet:
             )
         return self.sites if sites is None else sorted(set(sites))
 
-    def site(self, name: str, *, validation: float | None = None) -> PreparedSite:
+    def site(
+        self, name: str, *, validation: float | None = None, redraw: tuple[float, int] | None = None
+    ) -> PreparedSite:
         """Open one site; an unknown name or a damaged site is a `FealError`.
 
-        With `validation` that share of the training split replaces the test split, see
-        `SampleTable.hold_out_validation`.
+        With `redraw` that share of all samples, drawn by that seed, becomes the test split; with `validation` that
+        share of the training split replaces the test split, see `SampleTable`.
         """
         if name not in self.manifest.sites:
             raise unknown_name_error(f"site in {self.root}", name, self.sites)
         if not (self.root / name).is_dir():
             raise FealError(f"The folder {self.root / name} of site '{name}' is missing: {REPAIR}.")
-        return PreparedSite(self.root, name, self.manifest, validation=validation)
+        return PreparedSite(self.root, name, self.manifest, validation=validation, redraw=redraw)
 
 
 def open_prepared(root: Path | str) -> PreparedSet:

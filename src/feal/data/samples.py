@@ -84,21 +84,35 @@ class SampleTable:
         Raises:
             FealError: the site would be left without a training sample.
         """
-        train = self._is_in("train")
-        patients = self.columns["patient"][train]
+        return self._hold_out(share, self._is_in("train"), key=b"", labelled_only=labelled_only)
+
+    def redraw_test(self, share: float, seed: int, *, labelled_only: bool = False) -> SampleTable:
+        """Return the table with another test split: a share of all samples, whole patients, drawn by the seed.
+
+        As of `hold_out_validation` otherwise. A study that draws it by seed does not depend on one test split.
+
+        Raises:
+            FealError: the site would be left without a training sample.
+        """
+        return self._hold_out(share, self._is_in(None), key=str(seed).encode(), labelled_only=labelled_only)
+
+    def _hold_out(self, share: float, among: NDArray[np.bool_], *, key: bytes, labelled_only: bool) -> SampleTable:
+        patients = self.columns["patient"][among]
         names, members, counts = np.unique(patients, return_inverse=True, return_counts=True)
-        hashes = [hashlib.blake2b(name, digest_size=8, person=b"validation").digest() for name in names.tolist()]
+        hashes = [
+            hashlib.blake2b(name, digest_size=8, person=b"validation", key=key).digest() for name in names.tolist()
+        ]
         order = np.argsort(hashes, kind="stable")
         before = np.cumsum(counts[order]) - counts[order]
         chosen = np.zeros(len(names), dtype=np.bool_)
         chosen[order[before < share * len(patients)]] = True
         if chosen.all():
             raise FealError(
-                f"A validation split of {share:g} leaves site '{self.name}' no patient to train on: "
+                f"A test split of {share:g} leaves site '{self.name}' no patient to train on: "
                 "use a smaller share, or leave the site out."
             )
-        split: NDArray[np.bytes_] = np.where(train, b"train", _UNUSED)
-        split[np.flatnonzero(train)[chosen[members]]] = b"test"
+        split: NDArray[np.bytes_] = np.where(among, b"train", _UNUSED)
+        split[np.flatnonzero(among)[chosen[members]]] = b"test"
         if labelled_only:
             split[(split == b"test") & ~self.columns["given"]] = _UNUSED
         return SampleTable(self.name, {**self.columns, "split": split})

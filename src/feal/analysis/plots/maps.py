@@ -133,7 +133,7 @@ def _read_selected(run: Run, round_: int) -> Iterator[SelectedImage]:
         if not ids:
             continue
         labels = read_labels(site, ids)
-        prepared = data.site(name, validation=settings.validation)
+        prepared = data.site(name, validation=settings.validation, redraw=settings.redraw)
         images = prepared.images(ids).numpy()
         maps = {kind: kept[key].double().numpy() for kind, (key, _) in MAP_KINDS.items() if key in kept}
         if any(len(values) < len(ids) or values.shape[1:] != images.shape[2:] for values in maps.values()):

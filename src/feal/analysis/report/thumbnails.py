@@ -68,7 +68,7 @@ def _draw_rounds(run: Run, each: int) -> list[tuple[int, dict[str, list[Thumbnai
     data = open_run_data(run.path, run.settings, otherwise=", or omit --pictures")
     rounds: dict[int, dict[str, list[Thumbnail]]] = defaultdict(dict)
     for directory in _sites(run):
-        site = data.site(directory.name, validation=run.settings.validation)
+        site = data.site(directory.name, validation=run.settings.validation, redraw=run.settings.redraw)
         for number in directory.selected_rounds():
             selected = read_selection(directory, number)[:each]
             rounds[number][site.name] = list(_draw(run, site, directory, number, selected))

@@ -66,7 +66,7 @@ class MessageHandler:
         # A head takes a few numbers in place of an image.
         height, width = (1, 1) if settings.training.trainable == "head" else (data.height, data.width)
         self._batch_size = resolve_batch_size(settings.selection.batch_size, height=height, width=width)
-        self._site = data.site(self._directory.name, validation=settings.validation)
+        self._site = data.site(self._directory.name, validation=settings.validation, redraw=settings.redraw)
         self._strategy = build_strategy(settings.strategy)
         self._annotator = ANNOTATORS.get(settings.annotator.name)(self._site, folder=self._directory.path)
         self._build_network = partial(

@@ -144,7 +144,7 @@ class Site:
 
     def _join(self, request: messages.Join) -> messages.JoinReply:
         settings = self._read_settings(request)
-        site = self._data.site(self.name, validation=settings.validation)
+        site = self._data.site(self.name, validation=settings.validation, redraw=settings.redraw)
         check_files(self._data, self.name, cached=True)
         if self._store.data_digest() is None:
             self._check_data(site, settings)
