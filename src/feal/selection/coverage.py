@@ -31,9 +31,9 @@ def cover_greedily(
     """Choose `budget` rows, each the one that adds most to what the labelled and the chosen ones cover.
 
     The pick is argmax_i sum_j w_j max(0, K_ij - m_j) with K_ij = exp(-||x_i - x_j||^2 / square), where m_j is the
-    largest K_jl over labelled and chosen l, and 0 without any. Gains within a billionth of the largest are equal to it, ties go by row, and a copy follows
-    its original. When nothing is left to cover, the rows left follow in order, with gain 0. Without weights, or
-    with none above 0, all are 1.
+    largest K_jl over labelled and chosen l, and 0 without any. Gains within a billionth of the largest are equal
+    to it, ties go by row, and a copy follows its original. When nothing is left to cover, the rows left follow in
+    order, with gain 0. Without weights, or with none above 0, all are 1.
 
     The sum over j runs over all rows, or over REFERENCES drawn ones of a larger pool; every row is a candidate.
     A gain never grows (the sum is submodular), so an old one is an upper bound, and few are computed again.
@@ -143,7 +143,7 @@ def first_of_copies(features: Tensor) -> Tensor:
     """Return the rows that equal no earlier one, in ascending order."""
     draw = torch.Generator().manual_seed(0)
     factors = torch.randint(-(2**62), 2**62, (features.shape[1],), generator=draw) | 1
-    # Integers overflow without rounding, so copies have equal sums, and other rows have not but by a chance of 2^-62.
+    # Integers overflow without rounding: copies have equal sums, others by a chance of 2^-62.
     sums = [
         (features[block].contiguous().view(torch.int32).long() * factors).sum(1)
         for block in kcenter.row_blocks(*features.shape)
@@ -210,7 +210,9 @@ class _Cover:
         if missing:
             points = locate(self._frame, self._features[self._candidates[missing]])
             first = len(self._slots)
-            self._kept[first : first + len(missing)] = self._similarity(squared_distances(points, self._references))
+            self._kept[first : first + len(missing)] = self._similarity(
+                squared_distances(points, self._references)
+            )
             self._slots |= {place: first + number for number, place in enumerate(missing)}
         rows = self._kept[[self._slots[place] for place in places.tolist()]]
         return rows.sub_(self._covered).clamp_min_(0) @ self._weights

@@ -47,7 +47,10 @@ def margin_complement(probability: Tensor) -> Tensor:
     tensor([1.0000, 0.5000, 0.0000], dtype=torch.float64)
     """
     # Two comparisons a class: torch's own topk sorts along a dimension of few numbers, ten times as slow on maps.
-    first, second = torch.maximum(probability[:, 0], probability[:, 1]), torch.minimum(*probability[:, :2].unbind(1))
+    first, second = (
+        torch.maximum(probability[:, 0], probability[:, 1]),
+        torch.minimum(*probability[:, :2].unbind(1)),
+    )
     for each in probability[:, 2:].unbind(1):
         second = torch.maximum(second, torch.minimum(first, each))
         first = torch.maximum(first, each)
