@@ -128,6 +128,8 @@ class StrategyContract:
     def task(self, request: pytest.FixtureRequest) -> Task:
         """Both tasks."""
         task: Task = request.param
+        if task not in self.strategy.tasks:
+            pytest.skip(f"{self.strategy.__name__} is for {' and '.join(self.strategy.tasks)}")
         return task
 
     @pytest.fixture(scope="class")
@@ -199,7 +201,7 @@ class StrategyContract:
         generator = torch.Generator().manual_seed(seed)
         known = {name: value[::3] / 2 for name, value in pool.values.items()}
         others = Columns([f"labelled {sample}" for sample in pool.ids[::3]], known)
-        beside = (others if labelled is None else labelled) if self.strategy.needs_labelled else None
+        beside = (others if labelled is None else labelled) if self.build().needs_labelled else None
         selection = self.build().choose(pool, beside, context or self.context(task), budget, generator)
         validate_selection(selection, pool, budget, strategy=self.strategy.__name__)
         return selection

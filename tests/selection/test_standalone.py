@@ -28,7 +28,9 @@ def _models(*, seed: int = 0) -> dict[str, nn.Module]:
     return models
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES.names())
+@pytest.mark.parametrize(
+    "strategy", [name for name in STRATEGIES.names() if "classification" in STRATEGIES.get(name).tasks]
+)
 def test_every_strategy_selects_distinct_images(strategy: str, images: torch.Tensor) -> None:
     loader = DataLoader(TensorDataset(images, torch.zeros(30)), batch_size=7)
     picked = select(
@@ -62,6 +64,26 @@ def test_masks() -> None:
     pool = torch.rand(9, 1, 32, 32).split(4)
     picked = select("feal", pool, models={"global": Segmenter(), "local": Segmenter()}, budget=3)
     assert len(set(picked.indices)) == 3
+
+
+@pytest.mark.parametrize("strategy", ["clasp-pe", "random-foreground", "maxherding", "dropquery", "strata"])
+def test_masks_by_strategies_with_a_form_for_them(strategy: str) -> None:
+    pool = torch.rand(9, 1, 32, 32).split(4)
+    picked = select(strategy, pool, models={"global": Segmenter(), "local": Segmenter()}, budget=3)
+    assert len(set(picked.indices)) == 3
+
+
+@pytest.mark.parametrize("strategy", ["clasp-pe", "random-foreground"])
+def test_a_strategy_for_masks_refuses_classes(strategy: str, images: torch.Tensor) -> None:
+    with pytest.raises(FealError, match="is for segmentation, not for classification"):
+        select(strategy, images.split(7), models=_models(), budget=3)
+
+
+@pytest.mark.parametrize(
+    "strategy", ["maxherding", "uherding", "rarity-herding", "typiclust", "probcover", "mixed"]
+)
+def test_coverage_needs_no_labelled_images(strategy: str, images: torch.Tensor) -> None:
+    assert len(select(strategy, images.split(7), models=_models(), budget=6).indices) == 6
 
 
 @pytest.mark.parametrize("budget", [0, 100])

@@ -20,7 +20,7 @@ from feal.models.encoders import NAMES as ENCODERS
 from feal.models.encoders import hash_encoder
 from feal.models.pretrained import IMAGENET, NONE
 from feal.plugins import qualify_name
-from feal.selection import Role, build_strategy, find_strategy
+from feal.selection import Role, build_strategy, check_task, find_strategy
 from feal.settings import OPERATIONAL, Component, Settings, Training, Transforms, flatten, is_operational
 
 ABOUT = "about"
@@ -94,6 +94,7 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
         raise FealError(
             f"Strategy {settings.strategy.name} needs the models {', '.join(sorted(unknown))}: there are {roles}."
         )
+    check_task(strategy, find_model(settings.model.name).task, name=settings.strategy.name)
     scope = settings.class_count_scope or strategy.default_class_count_scope
     settled = settings.model_copy(update={"weights": weights, "class_count_scope": scope})
     return settled.model_copy(update=FULL_SUPERVISION) if strategy.is_full_supervision else settled

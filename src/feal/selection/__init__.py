@@ -13,6 +13,7 @@ from feal.selection.base import Selection as Selection
 from feal.selection.base import SelectionContext as SelectionContext
 from feal.selection.base import Strategy as Strategy
 from feal.selection.base import build_strategy as build_strategy
+from feal.selection.base import check_task as check_task
 from feal.selection.base import find_strategy as find_strategy
 from feal.selection.base import make_selection as make_selection
 from feal.selection.base import top_k as top_k

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from pydantic import Field
@@ -43,6 +43,10 @@ class SelectionContext:
     loss: Loss
     """What the models were trained by."""
     class_count_scope: ClassCountScope | None = None
+    round: int = 1
+    """The active-learning round at whose end is selected, from 1."""
+    rounds: int = 2
+    """The rounds of the run; the last one selects nothing."""
 
     @classmethod
     def for_reading(cls, *, task: Task, classes: int, loss: Loss) -> Self:
@@ -148,11 +152,13 @@ class Strategy(Configurable, ABC):
 
     roles: ClassVar[frozenset[Role]] = frozenset()
     """Every model it may look at; `required_roles` says which under its parameters."""
-    needs_images: ClassVar[bool] = True
+    tasks: ClassVar[tuple[Task, ...]] = get_args(Task)
+    """The tasks that it selects for; `load` and `feal.select` refuse others."""
+    needs_images: bool = True
     """Whether it observes anything; without, no sample is read for it."""
-    needs_labelled: ClassVar[bool] = False
+    needs_labelled: bool = False
     """Whether it observes the labelled samples, too, and gets their columns."""
-    folds_batch_norms: ClassVar[bool] = False
+    folds_batch_norms: bool = False
     """Whether the networks' outputs suffice, so that batch norms may be folded, which changes their parameters."""
     is_full_supervision: ClassVar[bool] = False
     """Whether a run asks for every label at once, in its only round."""
@@ -223,6 +229,14 @@ class QueryingStrategy(Strategy):
 
 
 STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
+
+
+def check_task(strategy: Strategy, task: Task, *, name: str) -> None:
+    """Raise a `FealError` unless the strategy selects for that task."""
+    if task not in strategy.tasks:
+        raise FealError(
+            f"Strategy {name} is for {' and '.join(strategy.tasks)}, not for {task}: select by another one."
+        )
 
 
 def validate_selection(selection: Selection, pool: Columns, budget: int, *, strategy: str) -> None:

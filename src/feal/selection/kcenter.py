@@ -135,7 +135,7 @@ class _Cover:
 
     def choose_from_front(self, budget: int) -> None:
         """Choose rows, up to `budget` in all, from those with the largest bounds while they are the farthest."""
-        rows = _find_largest(self._nearest, FRONT)
+        rows = find_largest(self._nearest, FRONT)
         inside = self._nearest[rows]
         self._nearest[rows] = -np.inf
         outside = int(self._nearest.argmax())
@@ -214,7 +214,7 @@ class _Cover:
         return self._features.index_select(0, torch.from_numpy(rows))
 
 
-def _find_largest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+def find_largest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Return the rows of the largest values in ascending order; of equal values the first."""
     if len(values) <= count:
         return np.arange(len(values))

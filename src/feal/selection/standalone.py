@@ -20,6 +20,7 @@ from feal.selection.base import (
     SelectionContext,
     Strategy,
     build_strategy,
+    check_task,
     validate_selection,
 )
 from feal.selection.observe import observe_batch
@@ -56,7 +57,7 @@ def select(
         images: the pool, batch by batch; a `DataLoader` will do. It is read once.
         models: the modules that the strategy looks at by their roles, `{"global": net, "local": net}`. Each maps
             images to logits [b, classes] or [b, classes, height, width]; see `ModuleAdapter`.
-        labelled: images that have a label already, for strategies that look at them (coreset).
+        labelled: images that have a label already, for strategies that look at them (coreset, maxherding).
         class_counts: labelled samples (or pixels) of each class, for strategies that look at them (kafal, strata).
         loss: what the models were trained by, which decides how logits are read; the strategy's default otherwise.
         seed: decides the draws of strategies that draw.
@@ -83,6 +84,7 @@ def select(
         return PoolSelection(ids=[], indices=[], parts={"score": torch.empty(0, dtype=torch.float64)})
     with torch.no_grad():
         context = _context(chosen, _images(first, device), roles, class_counts, loss)
+        check_task(chosen, context.task, name=type(chosen).__name__)
         pool = _observe(chosen, chain([first], batches), roles, context, device)
         known = _observe(chosen, labelled, roles, context, device) if chosen.needs_labelled else None
     count = min(budget, len(pool))

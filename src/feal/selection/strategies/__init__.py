@@ -1,3 +1,25 @@
 """One strategy a file; importing this package registers them all."""
 
-from feal.selection.strategies import badge, coreset, entropy, feal, gradnorm, kafal, logo, random, strata, tod  # noqa: F401
+from feal.selection.strategies import (  # noqa: F401
+    badge,
+    clasp_pe,
+    coreset,
+    dropquery,
+    entropy,
+    feal,
+    gradnorm,
+    kafal,
+    logo,
+    margin,
+    maxherding,
+    mixed,
+    probcover,
+    random,
+    random_class,
+    random_foreground,
+    rarity_herding,
+    strata,
+    tod,
+    typiclust,
+    uherding,
+)
