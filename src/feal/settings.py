@@ -167,6 +167,12 @@ class Settings(Section):
     threads: Positive = Field(1, description="threads of a site's computation; part of what makes bits equal")
     seed: int = Field(0, ge=0, description="seed of every random draw of the run")
     rounds: Positive = Field(5, description="active-learning rounds")
+    stop_below: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="end the run once the next round is unlikely to bring this much of the primary metric: from "
+        "round 3 on, when the one-sided 80 % bound of the gain that the learning curve predicts is below it",
+        exclude_if=lambda value: value is None,
+    )
     communication_rounds: Positive = Field(100, description="communication rounds in an active-learning round")
     # Strict, as 1.0 (all?) and true would otherwise pass for one label.
     budget: (
@@ -248,6 +254,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 OPERATIONAL = (
     "rounds",
+    "stop_below",
     "transport",
     "data",
     "dataset.source",
