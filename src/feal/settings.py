@@ -17,6 +17,7 @@ Positive = Annotated[int, Field(ge=1)]
 Task = Literal["classification", "segmentation"]
 ClassCountScope = Literal["global", "site"]
 Trainable = Literal["all", "tail", "head"]
+InitialLabels = Literal["random", "dataset", "farthest", "maxherding", "centroids"]
 
 
 class Section(BaseModel):
@@ -132,7 +133,7 @@ class Settings(Section):
     )
     redraw_test: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None,
-        description="studies: draw this fraction of each site's samples as test data by the seed, split by patient; "
+        description="studies: draw this fraction of a site's samples as test data by the seed, split by patient; "
         "the data set's own split is not used",
         exclude_if=lambda value: value is None,
     )
@@ -173,6 +174,12 @@ class Settings(Section):
     threads: Positive = Field(1, description="threads of a site's computation; part of what makes bits equal")
     seed: int = Field(0, ge=0, description="seed of every random draw of the run")
     rounds: Positive = Field(5, description="active-learning rounds")
+    stop_below: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="end the run once the next round is unlikely to bring this much of the primary metric: from "
+        "round 3 on, when the one-sided 80 % bound of the gain that the learning curve predicts is below it",
+        exclude_if=lambda value: value is None,
+    )
     communication_rounds: Positive = Field(100, description="communication rounds in an active-learning round")
     # Strict, as 1.0 (all?) and true would otherwise pass for one label.
     budget: (
@@ -181,8 +188,10 @@ class Settings(Section):
         | Literal["all"]
     ) = Field(500, description="labels a site may ask for in a round: a number, a fraction of its samples, or all")
     max_labelled_fraction: Share = Field(0.85, description="fraction of a site's samples to label at most, in all")
-    initial_labels: Literal["random", "dataset"] = Field(
-        "random", description="where the first labels come from: random samples, or those labelled in the data set"
+    initial_labels: InitialLabels = Field(
+        "random",
+        description="where the first labels come from: random samples, those labelled in the data set, or, under "
+        "model=frozen, samples that cover the features: farthest-first, maxherding, or those next to centroids",
     )
     restart: bool = Field(True, description="start every round from the initial weights")
     participation: Share = Field(1.0, description="fraction of the sites that train in a communication round")
@@ -259,6 +268,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 OPERATIONAL = (
     "rounds",
+    "stop_below",
     "transport",
     "data",
     "dataset.source",

@@ -128,6 +128,14 @@ def make_curve_table(rounds: Sequence[Round], *, task: str) -> Table:
     return make_table(["round", "labels", *columns], rows, words=0)
 
 
+def print_forecast(rounds: Sequence[Round], *, console: Console | None = None) -> None:
+    """Print what another round would bring, if the last one has a forecast."""
+    from feal.federation.coordinator.stopping import describe_forecast
+
+    if rounds and rounds[-1].forecast is not None:
+        print_plain(describe_forecast(rounds[-1].forecast), console=console)
+
+
 def _shown_metrics(task: str, records: Sequence[Round]) -> list[str]:
     """List the task's metrics for tables that any of the records has."""
     from feal.metrics import table_metrics

@@ -19,6 +19,7 @@ from feal.cli.console import (
     make_curve_table,
     make_round_table,
     make_table,
+    print_forecast,
     print_validation,
 )
 
@@ -163,6 +164,7 @@ class RunProgress(ProgressBar):
         folder = result.folder
         if result.rounds:
             self.console.print(make_curve_table(result.rounds, task=result.task))
+            print_forecast(result.rounds, console=self.console)
         if result.status == "waiting":
             status = (
                 command_line("labels", folder)

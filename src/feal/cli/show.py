@@ -9,7 +9,14 @@ import typer
 from rich.console import Console
 
 from feal.cli.app import app
-from feal.cli.console import command_line, make_curve_table, make_round_table, print_plain, print_validation
+from feal.cli.console import (
+    command_line,
+    make_curve_table,
+    make_round_table,
+    print_forecast,
+    print_plain,
+    print_validation,
+)
 from feal.errors import FealError
 
 if TYPE_CHECKING:
@@ -36,6 +43,7 @@ def show_run(folder: Annotated[Path, typer.Argument(help="The run directory.")])
         rounds = _add_roc_auc(rounds, folder) if state.task == "classification" else rounds
         Console().print(make_round_table(rounds[-1], task=state.task, rounds=settings.rounds), "")
         Console().print(make_curve_table(rounds, task=state.task))
+        print_forecast(rounds)
     if is_locked(folder):
         print_plain("A process is working on it now.")
     elif state.stage == "finished":
@@ -57,7 +65,8 @@ def describe_run(folder: Path) -> str:
         f"{settings.communication_rounds} communication rounds",
         "close": f"at the end of round {state.round} of {settings.rounds}",
         "waiting": f"waiting for labels after round {state.round} of {settings.rounds}",
-        "finished": f"finished after {state.round} rounds",
+        "finished": f"finished after {state.round} rounds"
+        + (f" of {settings.rounds}, ended by stop_below" if state.stopped else ""),
     }[state.stage]
     strategy = short_name(settings.strategy.name)
     return f"{folder}: {strategy} on {settings.dataset.name}, seed {settings.seed}, {position}"

@@ -94,7 +94,9 @@ def load(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
         raise FealError(
             f"Strategy {settings.strategy.name} needs the models {', '.join(sorted(unknown))}: there are {roles}."
         )
-    check_task(strategy, find_model(settings.model.name).task, name=settings.strategy.name)
+    tasks = list_tasks(find_model(settings.model.name))
+    if len(tasks) == 1:
+        check_task(strategy, tasks[0], name=settings.strategy.name)
     scope = settings.class_count_scope or strategy.default_class_count_scope
     settled = settings.model_copy(update={"weights": weights, "class_count_scope": scope})
     return settled.model_copy(update=FULL_SUPERVISION) if strategy.is_full_supervision else settled
@@ -212,6 +214,11 @@ def _resolve_frozen(settings: Settings) -> Settings:
     """
     params = read_frozen(settings.model)
     if params is None:
+        if settings.initial_labels not in ("random", "dataset"):
+            raise FealError(
+                f"initial_labels={settings.initial_labels} needs features before anything is trained: "
+                "set model=frozen, or initial_labels=random."
+            )
         return settings
     if settings.weights != NONE:
         raise FealError("model=frozen takes its weights from model.encoder: leave weights out.")

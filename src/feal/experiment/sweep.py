@@ -204,7 +204,7 @@ class SweepRun:
         if state is None:
             return 0.0
         rounds = self.settings.rounds
-        if state.stage == "finished" and state.round >= rounds and RunDirectory(self.folder).summary.exists():
+        if state.is_over(self.settings) and RunDirectory(self.folder).summary.exists():
             return 1.0
         in_training = state.stage == "train"
         done = state.round - 1 + state.step / self.settings.communication_rounds if in_training else state.round

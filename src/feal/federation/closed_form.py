@@ -1,8 +1,8 @@
 """Fit what `model=frozen` computes from sums over sites: the projection of features, and the ridge head.
 
 A run with a frozen encoder begins with one exchange in which sites send sums of their features; the coordinator
-fits the projection. With `model.head=ridge`, the training of a round is one exchange of the labelled samples' sums,
-and, where leave-one-out chooses the penalty or the temperature, a second one of a table of losses.
+fits the projection. With `model.head=ridge`, the training of a round is one exchange of the labelled samples'
+sums, and, where leave-one-out chooses the penalty or the temperature, a second one of a table of losses.
 """
 
 from __future__ import annotations

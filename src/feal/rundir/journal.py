@@ -52,6 +52,16 @@ class RoundEnd:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stop:
+    """Why a run ended before its last round: more labels were unlikely to bring `stop_below`."""
+
+    rounds: int
+    """The setting `rounds` at that time."""
+    bound: float
+    """Of the predicted gain, see `GainForecast`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class State:
     """The coordinator's position and what it needs to continue from there."""
 
@@ -87,6 +97,21 @@ class State:
     log_bytes: int = 0
     round_bytes: int = 0
     """Length of the log before the last round's record, which an extension of the run rewrites."""
+    cleared: int = 0
+    """The last round after which it was decided to go on, where `stop_below` is set."""
+    stopped: Stop | None = None
+
+    def is_over(self, settings: Settings) -> bool:
+        """Return whether the run is finished under these settings, which may differ from those it ended with.
+
+        More rounds continue a run that stopped early; another `stop_below` does if it is low enough.
+        """
+        if self.stage != "finished":
+            return False
+        if self.stopped is None or self.round >= settings.rounds:
+            return self.round >= settings.rounds
+        limit = settings.stop_below
+        return settings.rounds == self.stopped.rounds and limit is not None and self.stopped.bound < limit
 
 
 _STATE = TypeAdapter(State)

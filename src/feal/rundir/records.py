@@ -81,6 +81,20 @@ class Diagnostics(EvidenceMeans):
     selection: dict[str, SiteSelection] = {}
 
 
+class GainForecast(Record):
+    """What as many labels as the last round's would bring in the next one, by the learning curve so far."""
+
+    metric: str
+    labels: float
+    """New labels of a site, the mean over sites."""
+    gain: float
+    low: float
+    high: float
+    """Ends of the gain's 95 % interval."""
+    bound: float
+    """The gain is below it with 80 % confidence."""
+
+
 class Round(Record):
     """A finished round.
 
@@ -101,6 +115,8 @@ class Round(Record):
     """Histogram of the test samples' energy at each site."""
     seconds: dict[str, float] = {}
     """Time by phase, summed over sites."""
+    forecast: GainForecast | None = _absent(None)
+    """None before round 3, and where the metric or more labels are missing."""
 
 
 class Step(Record):

@@ -29,6 +29,7 @@ from feal.federation.coordinator.round_summary import (
     round_record,
     step_record,
 )
+from feal.federation.coordinator.stopping import describe_forecast, find_stop, may_stop
 from feal.federation.coordinator.validation import check_images
 from feal.federation.transport.base import Transport
 from feal.models import build_initial_model
@@ -36,8 +37,8 @@ from feal.plugins import source_digest
 from feal.rng import Address
 from feal.rundir.journal import Journal, RoundEnd, State, Weights
 from feal.rundir.layout import round_weights
-from feal.rundir.records import Event, Note
-from feal.selection import EARLIER_ROLES, build_strategy, find_strategy
+from feal.rundir.records import Event, Note, Round
+from feal.selection import EARLIER_ROLES, build_strategy, check_task, find_strategy
 from feal.settings import Settings, Task, ceil_share
 from feal.tensors import Tensors
 
@@ -64,6 +65,7 @@ class Coordinator:
         if self._settings.initial_labels == "dataset" and not any(reply.given for reply in joined.values()):
             raise FealError("No site has a label to start with: add some, or start with initial_labels=random.")
         first = next(iter(joined.values()))
+        check_task(build_strategy(self._settings.strategy), first.task, name=self._settings.strategy.name)
         check_images(
             first,
             model=self._settings.model.name,
@@ -103,16 +105,20 @@ class Coordinator:
         self._exchange.clear()
         if not self._exchange.joined:
             self._join(self._exchange.sites, labels=state.labels, required=self._exchange.quorum)
-        if state.stage == "finished" and state.round < self._settings.rounds:
-            # The number of rounds was raised: return to the end of the last one. Committed at once, since the log
-            # is about to be overwritten from there on.
-            state = self._journal.commit(replace(state, stage="close", log_bytes=state.round_bytes))
+        if state.stage == "finished" and not state.is_over(self._settings):
+            # There are to be more rounds: return to the end of the last one. Committed at once, since the log is
+            # about to be overwritten from there on.
+            cleared = state.round if state.stopped else state.cleared
+            state = replace(state, stage="close", log_bytes=state.round_bytes, cleared=cleared, stopped=None)
+            state = self._journal.commit(state)
         self._check_encoder(state)
         self._callback.on_join(self._exchange.joined, round=state.round, step=state.step)
         if state.round == 0 and state.stage in ("train", "close"):
             self._note(opening_notes(self._settings, self._exchange.joined))
         state = self._check_strategy(state)
         if state.stage == "finished":
+            if state.stopped:
+                self._callback.on_note(self._describe_stop(self._journal.rounds(state)[-1]))
             yield self._collect_late(state)
         while state.stage != "finished":
             state = self._catch_up(state)
@@ -218,17 +224,31 @@ class Coordinator:
         return solve_head(before, params, task=task, losses=total[LOSSES])
 
     def _close(self, state: State) -> State:
-        """End a round: evaluate its model and query labels for the next round, unless it is the last."""
-        end = RoundEnd(round=state.round, class_counts=state.round_counts, ask=state.round < self._settings.rounds)
+        """End a round: evaluate its model and query labels for the next round, unless it is the last.
+
+        Where `stop_below` may make it the last, its model is evaluated without a query first, so that no
+        labels are asked for in vain; if the run goes on, the round is closed once more, with the query.
+        """
+        is_undecided = may_stop(state, self._settings)
+        ask = state.round < self._settings.rounds and not is_undecided
+        end = RoundEnd(round=state.round, class_counts=state.round_counts, ask=ask)
         doing = "selecting" if end.ask else "evaluating"
         replies = self._exchange.ask_all(
             self._close_request(state, end), messages.CloseRoundReply, state, doing=doing
         )
         after = count_replies(state, replies)
-        record = (
-            round_record(after, replies.good, metrics=self._exchange.metrics(state.task)) if state.round else None
-        )
+        record = None
+        if state.round:
+            earlier = self._journal.rounds(state)
+            metrics = self._exchange.metrics(state.task)
+            record = round_record(after, replies.good, metrics=metrics, earlier=earlier)
         notes = closing_notes(state.round, replies.good, loss=self._settings.loss_name)
+        if is_undecided and record is not None:
+            stop = find_stop(record, self._settings)
+            if stop is None:
+                return self._commit(replace(state, cleared=state.round))
+            after = replace(after, stopped=stop)
+            notes.append(self._describe_stop(record))
         # What a record has counted is not counted again; that of the last round may be rewritten.
         left_out = after.left_out if not state.round else {} if end.ask else state.left_out
         absent = [site for site in self._exchange.sites if site not in replies.good]
@@ -271,7 +291,7 @@ class Coordinator:
         """Move on after a round was closed: wait for its labels, start the next round, or finish."""
         if not has_labels:
             return replace(state, stage="waiting")
-        if state.round >= self._settings.rounds:
+        if state.round >= self._settings.rounds or state.stopped:
             return replace(state, stage="finished")
         shared = [counts for counts in state.class_counts.values() if counts is not None]
         return replace(
@@ -316,6 +336,11 @@ class Coordinator:
         """Commit, together with the events since the last commit."""
         unlogged, self._unlogged = self._unlogged, []
         return self._journal.commit(state, weights=weights, events=[*unlogged, *events])
+
+    def _describe_stop(self, record: Round) -> str:
+        """Describe why the run ended after a round that was not its last."""
+        why = describe_forecast(record.forecast, stop_below=self._settings.stop_below) if record.forecast else ""
+        return f"The run stopped after round {record.round} of {self._settings.rounds}. {why}".rstrip()
 
     def _check_strategy(self, state: State) -> State:
         """Record the hash of a user-defined strategy's file; note it if it changed since the run started."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from feal.federation import protocol as messages
+from feal.federation.coordinator.stopping import forecast_gain
 from feal.metrics import Metric, Statistics, compute_metrics
 from feal.metrics.statistics import compute_diagnostics
 from feal.models import find_model
@@ -79,13 +80,17 @@ def metric_values(metrics: Sequence[Metric], by_site: Mapping[str, Statistics | 
 
 
 def round_record(
-    state: State, replies: Mapping[str, messages.CloseRoundReply], *, metrics: Sequence[Metric]
+    state: State,
+    replies: Mapping[str, messages.CloseRoundReply],
+    *,
+    metrics: Sequence[Metric],
+    earlier: Sequence[Round] = (),
 ) -> Round:
-    """Summarize a round that was closed, by site and over all sites."""
+    """Summarize a round that was closed, by site and over all sites; with those before, it has a forecast."""
     by_site = {site: reply.statistics for site, reply in replies.items()}
     fields = set(SiteSelection.model_fields)
     selection = {site: SiteSelection(**reply.model_dump(include=fields)) for site, reply in replies.items()}
-    return Round(
+    record = Round(
         round=state.round,
         labels=state.trained,
         metrics=metric_values(metrics, by_site),
@@ -96,6 +101,7 @@ def round_record(
         energy={site: statistics.energy for site, statistics in by_site.items() if statistics},
         seconds=add_seconds(state.seconds, replies),
     )
+    return record.model_copy(update={"forecast": forecast_gain([*earlier, record], state.task, by_site)})
 
 
 def add_seconds(before: Mapping[str, float], replies: Mapping[str, messages.Reply]) -> dict[str, float]:

@@ -126,7 +126,7 @@ class MessageHandler:
                 sums: Tensors = self._frozen.sum().tensors()
         else:
             self._open_projected(state)
-            trainer, context = self._open_trainer(request.class_counts)
+            trainer, context = self._open_trainer(request.class_counts, request.round)
             shared = context.site_counts.long().tolist() if self._settings.share_class_counts else None
             reply = reply.model_copy(update={"labelled": len(trainer.samples), "class_counts": shared})
             if not len(trainer.samples):
@@ -153,7 +153,7 @@ class MessageHandler:
     def _train(self, request: messages.Train, state: SiteState) -> HandlerResult:
         assert request.weights is not None
         network = self._build_network("global", request.weights)
-        trainer, context = self._open_trainer(request.class_counts)
+        trainer, context = self._open_trainer(request.class_counts, request.round)
         statistics = self._evaluate(fold_batch_norms(network), context)[0] if request.evaluate else None
         reply = messages.TrainReply(
             key=request.key,
@@ -198,15 +198,22 @@ class MessageHandler:
             labels = zip(known, open_labels(self._site).of(known).numpy(), strict=True)
             given = [Answer(sample=sample, label=to_label(label), by="given") for sample, label in labels]
             return self._query(request, state, selection, reply=reply, given=given)
-        context = self._make_context(request.class_counts)
+        context = self._make_context(request.class_counts, 1)
         address = self._address("first labels", request)
-        selection = select_first(ids.tolist(), context, budget=self._allowance(asked=0), address=address)
+        selection = select_first(
+            self._settings.initial_labels,
+            ids.tolist(),
+            context,
+            read=self._read,
+            budget=self._allowance(asked=0),
+            address=address,
+        )
         return self._query(request, state, selection, reply=reply)
 
     def _close_round(self, request: messages.CloseRound, state: SiteState) -> HandlerResult:
         """Evaluate the round's model, and query the samples that the strategy selects."""
         assert request.weights is not None
-        trainer, context = self._open_trainer(request.class_counts)
+        trainer, context = self._open_trainer(request.class_counts, request.round)
         models = make_models(
             state,
             round_=request.round,
@@ -338,11 +345,11 @@ class MessageHandler:
             masks: NDArray[np.uint8] = network.eval()(self._read(ids)).argmax(1).to(torch.uint8).cpu().numpy()
         return masks
 
-    def _open_trainer(self, total: list[int] | None) -> tuple[Trainer, SelectionContext]:
+    def _open_trainer(self, total: list[int] | None, round_: int) -> tuple[Trainer, SelectionContext]:
         """Return what trains on the site's labels, and their class counts; kept until either changes."""
-        key = (self._store.labels_version(), total, self._features is None)
+        key = (self._store.labels_version(), total, round_, self._features is None)
         if self._trainer is None or self._trainer[0] != key:
-            context = self._make_context(total)
+            context = self._make_context(total, round_)
             trainer = Trainer(
                 LabelledSamples(self._store, self._site, inputs=self._inputs, task=context.task),
                 objective=context.objective,
@@ -353,7 +360,7 @@ class MessageHandler:
             self._trainer = (key, trainer, context)
         return self._trainer[1:]
 
-    def _make_context(self, total: list[int] | None) -> SelectionContext:
+    def _make_context(self, total: list[int] | None, round_: int) -> SelectionContext:
         classes = len(self._data.classes)
         counts = torch.from_numpy(self._store.class_counts(classes)).double()
         return SelectionContext(
@@ -364,6 +371,8 @@ class MessageHandler:
             total_counts=counts if total is None else torch.maximum(counts, torch.tensor(total).double()),
             loss=build_loss(self._settings.loss),
             class_count_scope=self._settings.class_count_scope,
+            round=round_,
+            rounds=self._settings.rounds,
         )
 
     @property

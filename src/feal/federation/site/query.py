@@ -30,10 +30,16 @@ from feal.selection import (
     observe_samples,
     validate_selection,
 )
+from feal.selection.coverage import cover_greedily, quantile_square
+from feal.selection.kcenter import k_center
+from feal.selection.kmeans import k_means, pick_best_of_each
 from feal.selection.observe import Observer, ReadImages
-from feal.settings import ceil_share
+from feal.settings import InitialLabels, ceil_share
 from feal.tensors import Tensors
 
+FIRST_QUANTILE = 0.1
+"""Of the squared distances: the kernel's s^2 of `initial_labels=maxherding`."""
+_FIRST_BATCH = 256
 _PREFIX = "kept_"
 """Distinguishes the columns of `observe_for_analysis` from those of the strategy."""
 
@@ -161,10 +167,38 @@ def allowance(budget: float | Literal["all"], *, max_fraction: float, samples: i
     return max(0, min(count, ceil_share(max_fraction, samples) - asked))
 
 
-def select_first(ids: Sequence[str], context: SelectionContext, *, budget: int, address: Address) -> Selection:
-    """Select the first samples: uniformly at random, the same for every strategy."""
-    strategy = STRATEGIES.get("random")()
-    return strategy.choose(Columns(ids, {}), None, context, budget, address.generator())
+def select_first(
+    rule: InitialLabels,
+    ids: Sequence[str],
+    context: SelectionContext,
+    *,
+    read: ReadImages,
+    budget: int,
+    address: Address,
+) -> Selection:
+    """Select the first samples, the same for every strategy: at random, or by coverage of features that are read.
+
+    `farthest`: k-centre greedy from the mean of all features; `maxherding`: greedy coverage by a kernel, as of the
+    strategy; `centroids`: of each of `budget` clusters by k-means the sample next to its centre.
+    """
+    ids, generator = sorted(ids), address.generator()
+    if rule == "random":
+        strategy = STRATEGIES.get("random")()
+        return strategy.choose(Columns(ids, {}), None, context, budget, generator)
+    batches = [read(ids[start : start + _FIRST_BATCH]).cpu() for start in range(0, len(ids), _FIRST_BATCH)]
+    features = torch.cat([batch.float() if batch.ndim == 2 else batch.float().mean((2, 3)) for batch in batches])
+    if rule == "farthest":
+        rows, score = k_center(features, features.double().mean(0, keepdim=True).float(), budget)
+    elif rule == "maxherding":
+        square = quantile_square(features, FIRST_QUANTILE, generator=generator)
+        rows, score = cover_greedily(features, features[:0], budget, square, generator=generator)
+    else:
+        labels = k_means(features, budget, generator=generator)
+        centres = torch.stack([features[labels == label].mean(0) for label in labels.unique()])
+        distance = torch.linalg.vector_norm(features - centres[labels.unique(return_inverse=True)[1]], dim=1)
+        rows = pick_best_of_each(labels, -distance, budget)
+        score = -distance[rows].double()
+    return Selection(ids=[ids[row] for row in rows.tolist()], parts={"score": score})
 
 
 def select_from_pool(
