@@ -70,6 +70,17 @@ class FrozenNetwork(Network):
             description="factor of head=ridge's scores before the softmax: a number, or loo: by leave-one-out",
         )
 
+        balance: Annotated[float, Field(ge=0, le=1)] | None = Field(
+            None,
+            description="head=ridge weighs a sample, or pixel, of class c by n_c ** -balance: 0 alike, 1 so that "
+            "classes count alike; by default 1 in classification and 0.5 in segmentation, whose Dice suffers from 1",
+        )
+
+        def find_balance(self, task: Task) -> float:
+            """Return `balance`, or the task's default."""
+            default = 1.0 if task == "classification" else 0.5
+            return default if self.balance is None else self.balance
+
     params: Params
     task: Task  # type: ignore[misc]  # that of the data
     tasks: ClassVar[tuple[Task, ...]] = ("classification", "segmentation")

@@ -1,7 +1,8 @@
 """Fit a class-balanced ridge head in closed form, from sums that can be added over sites.
 
 With x the features of a sample (or of a cell of a map) and a 1 appended, s_c the share of it that is of class c
-and n_c the labelled samples of class c at all sites, its weight is w = sum_c s_c / n_c. The head minimises
+and n_c the labelled samples of class c at all sites (or a power of it, for less balance), its weight is
+w = sum_c s_c / n_c. The head minimises
 
     sum_i w_i |W'x_i - y_i|^2 / sum_i w_i + lambda D |W|^2,   y_c = 2 s_c / n_c / w - 1,
 
@@ -11,6 +12,7 @@ sums of w x x' and of w x y' over all samples are all that it takes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -140,20 +142,26 @@ def score_left_out(
 
 
 def tabulate_losses(
-    features: Tensor, shares: Tensor, counts: Tensor, *, total: RidgeSums, group: int = 1
+    features: Tensor,
+    shares: Tensor,
+    counts: Tensor,
+    *,
+    total: RidgeSums,
+    penalty: float | None = None,
+    group: int = 1,
 ) -> Tensor:
     """Return the weighted log loss of left-out samples by penalty and temperature, and last the sum of weights.
 
     Classes without a label have no probability, and a sample that is alone in its class does not count: left out,
-    nothing is known of the class.
+    nothing is known of the class. A penalty that is given takes the row next to it, and the others stay 0.
 
     Shapes: as of `sum_samples`; float64 [len(LAMBDAS) * len(TEMPERATURES) + 1], to be added over sites.
     """
     present, several = counts > 0, counts > 1
     parts = shares * _inverse(counts) * several
     table = torch.zeros(len(LAMBDAS), len(TEMPERATURES), dtype=torch.float64)
-    for row, penalty in enumerate(LAMBDAS):
-        scores = score_left_out(features, shares, counts, total=total, penalty=penalty, group=group)
+    for row, value in enumerate(LAMBDAS) if penalty is None else [(_find_row(penalty), penalty)]:
+        scores = score_left_out(features, shares, counts, total=total, penalty=value, group=group)
         scores = scores.masked_fill(~present, -torch.inf)
         for column, temperature in enumerate(TEMPERATURES):
             logs = torch.log_softmax(temperature * scores, dim=1).masked_fill(~present, 0)
@@ -173,7 +181,7 @@ def choose_by_losses(
         return penalty or 3e-2, temperature or 4.0
     rows = list(range(len(LAMBDAS)))
     if penalty is not None:
-        rows = [min(rows, key=lambda row: abs(torch.tensor(LAMBDAS[row] / penalty).log()))]
+        rows = [_find_row(penalty)]
     columns = list(range(len(TEMPERATURES)))
     if temperature is not None:
         columns = [min(columns, key=lambda column: abs(TEMPERATURES[column] - temperature))]
@@ -187,6 +195,11 @@ def find_present(sums: RidgeSums) -> Tensor:
     """Return which classes have a sample in the sums, bool [C]."""
     weight = sums.gram[-1, -1]
     return (sums.moments[-1] + weight) / 2 > 1e-9 * weight
+
+
+def _find_row(penalty: float) -> int:
+    """Return the row of a penalty in a table of losses: that of the nearest one."""
+    return min(range(len(LAMBDAS)), key=lambda row: abs(math.log(LAMBDAS[row] / penalty)))
 
 
 def make_head(solution: Tensor, present: Tensor, temperature: float) -> dict[str, Tensor]:

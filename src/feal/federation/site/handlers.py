@@ -34,6 +34,7 @@ from feal.federation.site.training import Images, Inputs, LabelledSamples, Train
 from feal.fileio import write_tensors
 from feal.metrics import Statistics, find_metrics
 from feal.models import Network, fold_batch_norms
+from feal.models.heads import find_fixed
 from feal.models.ridge import RidgeSums
 from feal.rng import Address
 from feal.rundir.artifacts import write_selection
@@ -108,6 +109,11 @@ class MessageHandler:
             self._data, self._site, self._frozen_params, threads=self._settings.threads, device=self._device
         )
 
+    @property
+    def _balance(self) -> float:
+        assert self._frozen_params is not None
+        return self._frozen_params.find_balance(self._data.task)
+
     def _open_projected(self, state: SiteState) -> None:
         """Open the features that heads take, by the projection in the initial weights."""
         if state.initial is None or state.initial.sha256 == self._projected:
@@ -132,12 +138,14 @@ class MessageHandler:
             if not len(trainer.samples):
                 return HandlerResult(reply=reply, state=replace(state, sums=None))
             with self._timed("train"):
-                samples, counts, classes = trainer.samples, context.prior_counts, context.classes
+                samples, counts, balance = trainer.samples, context.total_counts, self._balance
                 if "gram" in request.weights:
                     total = RidgeSums.from_tensors(request.weights)
-                    sums = {LOSSES: tabulate_labelled(samples, counts, classes=classes, total=total)}
+                    penalty = find_fixed(self._frozen_params.lambda_) if self._frozen_params else None
+                    losses = tabulate_labelled(samples, counts, balance=balance, total=total, penalty=penalty)
+                    sums = {LOSSES: losses}
                 else:
-                    sums = sum_labelled(samples, counts, classes=classes).tensors()
+                    sums = sum_labelled(samples, counts, balance=balance).tensors()
         # Beside the file that the committed state refers to, should this be interrupted.
         file = self._store.models.write("sums", sums, state=state)
         reply = reply.model_copy(update={"weights": sums, "seconds": self._seconds})
@@ -146,7 +154,7 @@ class MessageHandler:
     def _build_own_head(self, weights: Tensors, trainer: Trainer, context: SelectionContext) -> Network:
         """Return the site's own ridge head, near the global one; the global one for a site without labels."""
         if len(trainer.samples):
-            own = sum_labelled(trainer.samples, context.site_counts, classes=context.classes)
+            own = sum_labelled(trainer.samples, context.site_counts, balance=self._balance)
             weights = adapt_head(weights, own, task=context.task)
         return self._build_network("local", weights)
 

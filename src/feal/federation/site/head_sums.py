@@ -24,23 +24,38 @@ class LabelledCells(NamedTuple):
     """Pixels of a mask in one row; 1 in classification."""
 
 
-def sum_labelled(samples: LabelledSamples, counts: torch.Tensor, *, classes: int) -> RidgeSums:
-    """Return the sums of all labelled samples, weighted by counts of samples (or pixels) of each class [C]."""
+def sum_labelled(samples: LabelledSamples, counts: torch.Tensor, *, balance: float) -> RidgeSums:
+    """Return the sums of all labelled samples, weighted by n_c ** -balance.
+
+    Shapes: counts [C] of labelled samples, or pixels, of each class.
+    """
     total: RidgeSums | None = None
-    for part in _read_cells(samples, classes):
-        sums = sum_samples(part.features, part.shares, counts / part.pixels)
+    for part in _read_cells(samples, len(counts)):
+        sums = sum_samples(part.features, part.shares, (counts / part.pixels) ** balance)
         total = sums if total is None else total + sums
     assert total is not None, "a site without labels sends no sums"
     return total
 
 
 def tabulate_labelled(
-    samples: LabelledSamples, counts: torch.Tensor, *, classes: int, total: RidgeSums
+    samples: LabelledSamples,
+    counts: torch.Tensor,
+    *,
+    balance: float,
+    total: RidgeSums,
+    penalty: float | None = None,
 ) -> torch.Tensor:
     """Return the leave-one-out losses of all labelled samples, see `tabulate_losses`; of masks, by image."""
     tables = [
-        tabulate_losses(part.features, part.shares, counts / part.pixels, total=total, group=part.cells)
-        for part in _read_cells(samples, classes)
+        tabulate_losses(
+            part.features,
+            part.shares,
+            (counts / part.pixels) ** balance,
+            total=total,
+            penalty=penalty,
+            group=part.cells,
+        )
+        for part in _read_cells(samples, len(counts))
     ]
     return torch.stack(tables).sum(0)
 
