@@ -1,4 +1,4 @@
-"""The studies of the leaderboard: data, settings and arms, with the seeds that report and the arm to compare with."""
+"""The studies of the leaderboard: data, settings, arms and seeds, and the arm that each is compared with."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ STUDIES: Mapping[str, Study] = {
         seeds=16,
     ),
     "wbc-seg-vit": Study(
-        title="Nucleus and cytoplasm of white blood cells, per-pixel ridge on DINOv2-small, 8 labels a site and round",
+        title="White blood cells, nucleus and cytoplasm, per-pixel ridge on DINOv2-small, 8 labels a site and round",
         base={**_RIDGE, "dataset": "wbc-seg", "budget": 8},
         arms=_SEGMENTATION,
         seeds=16,
