@@ -64,8 +64,9 @@ def compare_arms(
     Assumption: an exchanged label brings the same in a run of one arm only as in this mixed run, apart from the
     curve's slope. In truth exchanged labels bring less the more of their arm there are. With 80 % of the labels in
     arm 0 the estimate is therefore too small for a strategy that is better, in simulations by up to two thirds,
-    and too negative for one that is worse. The interval does not allow for that by itself, but is wide: it covered the
-    mean difference between pairs of simulated runs in 97 to 100 % of cases, that of a single pair in 87 to 100 %.
+    and too negative for one that is worse. The interval does not allow for that by itself, but is wide: it covered
+    the mean difference between pairs of simulated runs in 97 to 100 % of cases, and that of a single pair in 87 to
+    100 %.
 
     Shapes: features [n, ...], labels and arm [n], test_features [m, ...], test_labels [m]. Labels with another arm
     than 0 and 1, such as NaN, came before any selection and are never left out.
