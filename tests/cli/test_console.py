@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from feal.analysis.runs import open_run
-from feal.cli.console import make_curve_table, make_round_table
+from feal.cli.console import make_curve_table, make_round_table, print_forecast
 from feal.data import PreparedWriter
 from feal.experiment import start
-from feal.rundir.records import MetricValue, Round
+from feal.rundir.records import GainForecast, MetricValue, Round
 from tests.command import Command
 from tests.runs import events, tiny_polyps
 
@@ -108,3 +108,14 @@ def test_regions_have_their_own_figures_in_a_run(fundus: Path, tmp_path: Path, c
     shown = command("show", run.folder)
     assert shown.code == 0
     assert "HD95 (mean)" in shown.out
+
+
+def test_only_the_last_forecast_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    forecast = GainForecast(metric="dice", labels=12.0, gain=0.021, low=0.004, high=0.038, bound=0.03)
+    plain = Round(round=2, labels={"alder": 5}, metrics={})
+    print_forecast([plain])
+    print_forecast([])
+    assert capsys.readouterr().out == ""
+    print_forecast([plain, plain.model_copy(update={"forecast": forecast})])
+    line = "Another 12 labels a site are expected to bring +0.021 [+0.004, +0.038] dice.\n"
+    assert capsys.readouterr().out.lower() == line.lower()

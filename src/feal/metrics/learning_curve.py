@@ -60,7 +60,7 @@ def predict_gain(
 
     >>> forecast = predict_gain([10, 20, 30, 40], [0.50, 0.61, 0.66, 0.71], 50)
     >>> f"{forecast.gain:+.3f} [{forecast.low:+.3f}, {forecast.high:+.3f}]"
-    '+0.034 [+0.000, +0.042]'
+    '+0.033 [+0.006, +0.038]'
     """
     from scipy.special import ndtri, stdtrit
 
