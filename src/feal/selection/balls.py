@@ -40,7 +40,7 @@ def pure_square(features: Tensor, clusters: int, purity: float, *, generator: Ge
     # 1 - 0.95 is a little above 0.05 in binary, and times 20 must be 1.
     impure = int((1 - purity) * len(nearest) + 1e-9)
     radius = float(nearest.sort().values[min(impure, len(nearest) - 1)]) ** 0.5
-    return ((1 - MARGIN) * radius * frame.unit) ** 2
+    return float(((1 - MARGIN) * radius * frame.unit) ** 2)
 
 
 def cover_by_balls(
