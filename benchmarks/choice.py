@@ -28,7 +28,8 @@ TRIED = 3  # picks on which the plain forms of badge and coreset are timed
 LABELLED = 500
 PLAIN = 10_000  # samples up to which the plain forms are timed: formed gradients of more take gigabytes
 PRODUCT = "[N, D] @ [D, budget]"
-WIDE = ("feal", "badge", "coreset", "logo", "strata")  # strategies with wide columns
+COVERING = ("maxherding", "uherding", "rarity-herding", "typiclust", "probcover", "dropquery", "mixed")
+WIDE = ("feal", "badge", "coreset", "logo", "strata", *COVERING)  # strategies with wide columns
 Side = Literal["choose", "plain"]
 
 
@@ -198,6 +199,31 @@ def growth_rows(sizes: Sequence[int], width: int, budget: int) -> Iterator[list[
         before, after = measurements[-2:]
         growth = [after.seconds / before.seconds, after.extra / max(before.extra, 1)]
         yield [strategy, *cells, *(f"{times:.1f}" for times in growth)]
+
+
+def show_coverage(*, quick: bool) -> None:
+    """Print the table of strategies that cover a pool, which must stay below 60 s and 2 GiB."""
+    sizes, width, budget = ((2000, 20_000), 64, 50) if quick else ((10_000, 100_000), 256, 500)
+    print(f"Coverage: {width} features, {LABELLED} labelled, budget {budget}; one call each; memory is extra")
+    head = [cell for size in sizes for cell in (f"{size:,}", "memory", "whole process")]
+    rows = [["", *head]]
+    for strategy in COVERING:
+        cells = [run_in_fresh_process(_measure_sizes, strategy, [size], width, budget)[0] for size in sizes]
+        rows.append(
+            [
+                strategy,
+                *(
+                    cell
+                    for each in cells
+                    for cell in (
+                        format_seconds(each.seconds),
+                        format_megabytes(each.extra),
+                        format_megabytes(each.peak),
+                    )
+                ),
+            ]
+        )
+    print_table(rows)
 
 
 def _measure_all(sizes: Sequence[int], width: int, budget: int) -> Iterator[tuple[str, list[Measurement]]]:

@@ -21,6 +21,7 @@ SCORES: Mapping[str, str] = {
     "tod": "discrepancy",
     "kafal": "divergence",
     "gradnorm": "gradient_global",
+    "margin": "margin_global",
 }
 """The only column of those that rank by a score."""
 
@@ -56,7 +57,7 @@ def make_question(strategy: str, size: int, width: int, labelled: int) -> Questi
     draw = torch.Generator().manual_seed(0)
     pool = _columns(strategy, size, width, draw)
     beside = None
-    if STRATEGIES.get(strategy).needs_labelled:
+    if STRATEGIES.get(strategy)().needs_labelled:
         beside = _columns(strategy, labelled, width, draw)
     return Question(strategy, pool, beside)
 
@@ -73,7 +74,24 @@ def _columns(strategy: str, size: int, width: int, draw: torch.Generator) -> Col
             "entropy_global": _score(size, draw),
             "doubt_local": _score(size, draw),
         },
-        "strata": lambda: {"deep": draw_features(size, width, draw), "rarity": _score(size, draw)},
+        "strata": lambda: {
+            "deep": draw_features(size, width, draw),
+            "rarity": _score(size, draw),
+            "margin": _score(size, draw),
+        },
+        "maxherding": lambda: {"features": draw_features(size, width, draw)},
+        "uherding": lambda: {"features": draw_features(size, width, draw), "margin": _score(size, draw)},
+        "rarity-herding": lambda: {"features": draw_features(size, width, draw), "rarity": _score(size, draw)},
+        "typiclust": lambda: {"features": draw_features(size, width, draw)},
+        "probcover": lambda: {"features": draw_features(size, width, draw)},
+        "dropquery": lambda: {"features": draw_features(size, width, draw), "changes": _score(size, draw)},
+        "mixed": lambda: {"first.features": draw_features(size, width, draw)},
+        "clasp-pe": lambda: {
+            "entropy": _score(size, draw),
+            "class_entropy": torch.rand((size, CLASSES), generator=draw),
+        },
+        "random-class": lambda: {"predicted": torch.randint(CLASSES, (size,), generator=draw).double()},
+        "random-foreground": lambda: {"foreground": _score(size, draw)},
         "feal": lambda: _relaxation_columns(size, width),
     }
     scores = {SCORES[strategy]: _score(size, draw)} if strategy in SCORES else {}

@@ -2,7 +2,7 @@
 
 One thread, CPU time, medians of interleaved repeats; memory is measured in fresh processes. Nothing is asserted.
 
-    python benchmarks/selection.py [--quick] [--only relaxation|choice|observation|growth]
+    python benchmarks/selection.py [--quick] [--only relaxation|choice|observation|growth|coverage]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ PARTS = {
     "choice": [choice.show_choice],
     "observation": [observation.show_selection, observation.show_gradients],
     "growth": [choice.show_growth],
+    "coverage": [choice.show_coverage],
 }
 
 

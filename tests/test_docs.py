@@ -50,11 +50,11 @@ def test_the_page_about_strategies(tmp_path: Path) -> None:
             (tmp_path / next(names)).write_text(block)
         else:
             commands.append(block)
-    assert len((tmp_path / "margin.py").read_text().splitlines()) < 30
-    whole = "python -m pytest -q test_margin.py -k 'hidden and classification' -o 'markers=slow: whole runs'"
+    assert len((tmp_path / "gap.py").read_text().splitlines()) < 30
+    whole = "python -m pytest -q test_gap.py -k 'hidden and classification' -o 'markers=slow: whole runs'"
     done = _followed([*commands, whole], tmp_path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert list((tmp_path / "runs" / "demo-Margin-0").glob("sites/*/selections/round-002.csv"))
+    assert list((tmp_path / "runs" / "demo-Gap-0").glob("sites/*/selections/round-002.csv"))
     assert len(re.findall(r"\d+ passed", done.stdout)) == 2
 
 

@@ -144,11 +144,10 @@ def first_of_copies(features: Tensor) -> Tensor:
     draw = torch.Generator().manual_seed(0)
     factors = torch.randint(-(2**62), 2**62, (features.shape[1],), generator=draw) | 1
     # Integers overflow without rounding: copies have equal sums, others by a chance of 2^-62.
-    sums = [
-        (features[block].contiguous().view(torch.int32).long() * factors).sum(1)
-        for block in kcenter.row_blocks(*features.shape)
-    ]
-    rows: Tensor = torch.from_numpy(np.unique(torch.cat(sums).numpy(), return_index=True)[1])
+    sums = torch.empty(len(features), dtype=torch.int64)
+    for block in kcenter.row_blocks(*features.shape):
+        sums[block] = (features[block].contiguous().view(torch.int32).long() * factors).sum(1)
+    rows: Tensor = torch.from_numpy(np.unique(sums.numpy(), return_index=True)[1])
     return rows.sort().values
 
 
@@ -234,12 +233,12 @@ class _Cover:
         error = 2 * kcenter.ROUNDING * kcenter.count_roundings(references.shape[1])
         reference_squares = references.square().sum(1).mul_(1 - error).sub_(kcenter.TINY)
         covered, weights = self._covered.float().mul_(1 - 1e-6), self._weights.float()
-        bounds = list[Tensor]()
-        for places in self._candidates.split(max(1, 4 * kcenter.BLOCK_NUMBERS // len(references))):
-            points = self._frame.offsets(self._features[places])
+        # Filled in place: small tensors kept between large ones would keep the allocator from giving memory back.
+        bounds = torch.empty(len(self._candidates), dtype=torch.float64)
+        for block in kcenter.row_blocks(len(bounds), len(references) // 4):
+            points = self._frame.offsets(self._features[self._candidates[block]])
             squares = torch.addmm(reference_squares, points, references.T, alpha=-2)
             squares.add_(points.square().sum(1).mul_(1 - error)[:, None]).clamp_min_(0)
-            similarity = self._similarity(squares)
-            bounds.append(similarity.sub_(covered).clamp_min_(0) @ weights)
+            bounds[block] = (self._similarity(squares).sub_(covered).clamp_min_(0) @ weights).double()
         # Sums of so many numbers and the exponential are rounded, too.
-        return torch.cat(bounds).double().mul_(1 + 1e-4).add_(NOTHING)
+        return bounds.mul_(1 + 1e-4).add_(NOTHING)

@@ -38,6 +38,18 @@ _STRATEGY_COLOURS = {
     "gradnorm": "#999933",
     "tod": "#332288",
     "full": "#000000",
+    # As far from the others as they can be for all kinds of sight.
+    "maxherding": "#1800F0",
+    "uherding": "#783000",
+    "rarity-herding": "#6060F0",
+    "margin": "#3018C0",
+    "typiclust": "#901878",
+    "probcover": "#78A860",
+    "dropquery": "#6090F0",
+    "clasp-pe": "#906048",
+    "random-class": "#0060C0",
+    "random-foreground": "#A84818",
+    "mixed": "#603030",
 }
 _OTHER_COLOURS = ("#44AA99", "#AA4499", "#117733", "#88CCEE", "#DDCC77", "#CC6677")
 _SITE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#999933", "#882255")

@@ -30,8 +30,8 @@ ARMS = ("first", "second")
 class Mixed(Strategy):
     """The share `share` of the budget (rounded) by `first`, the rest by `second` among the samples not yet taken.
 
-    If `second` is `random`, it draws before, uniformly from the whole pool, and `first` chooses among the others:
-    so its samples are a valid control within the run, the same that `random` would draw first. The selection lists
+    If `second` is `random`, it draws before, uniformly from the whole pool, and `first` chooses among the rest: so
+    its samples are a valid control within the run, the same that `random` would draw first. The selection lists
     the samples of `first`, then those of `second`, each in their order of preference. `arm` is 0 for a sample of
     `first` and 1 for one of `second`; `score` is on the scale of its arm.
 

@@ -20,7 +20,9 @@ class RandomClass(Strategy):
     source = "control"
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
-        return {"predicted": models["global"](images).logits.argmax(1).double()}
+        largest, predicted = context.probability(models["global"](images).logits).max(1)
+        # Not finite where the prediction means nothing, which is then an error that names the sample.
+        return {"predicted": predicted.double(), "certainty": largest}
 
     def choose(
         self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator

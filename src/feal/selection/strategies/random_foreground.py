@@ -14,6 +14,7 @@ from feal.selection.base import (
     make_selection,
     top_k,
 )
+from feal.selection.scores import per_image
 
 
 @STRATEGIES.register(
@@ -40,8 +41,9 @@ class RandomForeground(Strategy):
     params: Params
 
     def observe(self, images: Tensor, models: Models, context: SelectionContext) -> dict[str, Tensor]:
-        predicted = context.probability(models["global"](images).logits).argmax(1)
-        return {"foreground": (predicted != 0).flatten(1).double().mean(1)}
+        largest, predicted = context.probability(models["global"](images).logits).max(1)
+        # Not finite where the prediction means nothing, which is then an error that names the sample.
+        return {"foreground": per_image((predicted != 0).double()), "certainty": per_image(largest)}
 
     def choose(
         self, pool: Columns, labelled: Columns | None, context: SelectionContext, budget: int, generator: Generator
