@@ -163,7 +163,7 @@ STUDIES: Mapping[str, Study] = {
         seeds=16,
     ),
     "wbc-seg-vit": Study(
-        title="White blood cells, nucleus and cytoplasm, per-pixel ridge on DINOv2-small, 8 labels a site and round",
+        title="White blood cells, nucleus and cytoplasm, per-pixel ridge on DINOv2-small, 8 labels a round",
         base={**_RIDGE, "dataset": "wbc-seg", "budget": 8},
         arms=_SEGMENTATION,
         seeds=16,

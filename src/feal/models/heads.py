@@ -73,7 +73,7 @@ class FrozenNetwork(Network):
         balance: Annotated[float, Field(ge=0, le=1)] | None = Field(
             None,
             description="head=ridge weighs a sample, or pixel, of class c by n_c ** -balance: 0 alike, 1 so that "
-            "classes count alike; by default 1 in classification and 0.5 in segmentation, whose Dice suffers from 1",
+            "classes count alike; by default 1 in classification and 0.5 in segmentation, where 1 costs Dice",
         )
 
         def find_balance(self, task: Task) -> float:

@@ -39,13 +39,8 @@ def pure_square(features: Tensor, clusters: int, purity: float, *, generator: Ge
         torch.minimum(nearest, squares.amin(1), out=nearest)
     # 1 - 0.95 is a little above 0.05 in binary, and times 20 must be 1.
     impure = int((1 - purity) * len(nearest) + 1e-9)
-<<<<<<< HEAD
-    radius: float = float(nearest.sort().values[min(impure, len(nearest) - 1)]) ** 0.5
-    return ((1 - MARGIN) * radius * frame.unit) ** 2
-=======
     radius = float(nearest.sort().values[min(impure, len(nearest) - 1)]) ** 0.5
     return float(((1 - MARGIN) * radius * frame.unit) ** 2)
->>>>>>> strategies
 
 
 def cover_by_balls(

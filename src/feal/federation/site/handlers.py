@@ -15,10 +15,10 @@ from feal.annotation import ANNOTATORS, Answer, PredictMasks, Query, to_label
 from feal.data import PreparedSet, open_labels
 from feal.evidential import build_loss
 from feal.federation import protocol as messages
-from feal.federation.closed_form import LOSSES, adapt_head, is_closed_form, read_frozen, split_projection
+from feal.federation.closed_form import is_closed_form, read_frozen, split_projection
 from feal.federation.site.evaluation import evaluate
 from feal.federation.site.feature_cache import CachedFeatures, TrunkSpec, open_features
-from feal.federation.site.head_sums import sum_labelled, tabulate_labelled
+from feal.federation.site.head_sums import compute_head_sums, fit_own_head
 from feal.federation.site.projection import FrozenFeatures
 from feal.federation.site.query import (
     LazyModels,
@@ -34,8 +34,6 @@ from feal.federation.site.training import Images, Inputs, LabelledSamples, Train
 from feal.fileio import write_tensors
 from feal.metrics import Statistics, find_metrics
 from feal.models import Network, fold_batch_norms
-from feal.models.heads import find_fixed
-from feal.models.ridge import RidgeSums
 from feal.rng import Address
 from feal.rundir.artifacts import write_selection
 from feal.rundir.site_state import RoundModels, SiteState
@@ -109,11 +107,6 @@ class MessageHandler:
             self._data, self._site, self._frozen_params, threads=self._settings.threads, device=self._device
         )
 
-    @property
-    def _balance(self) -> float:
-        assert self._frozen_params is not None
-        return self._frozen_params.find_balance(self._data.task)
-
     def _open_projected(self, state: SiteState) -> None:
         """Open the features that heads take, by the projection in the initial weights."""
         if state.initial is None or state.initial.sha256 == self._projected:
@@ -138,25 +131,11 @@ class MessageHandler:
             if not len(trainer.samples):
                 return HandlerResult(reply=reply, state=replace(state, sums=None))
             with self._timed("train"):
-                samples, counts, balance = trainer.samples, context.total_counts, self._balance
-                if "gram" in request.weights:
-                    total = RidgeSums.from_tensors(request.weights)
-                    penalty = find_fixed(self._frozen_params.lambda_) if self._frozen_params else None
-                    losses = tabulate_labelled(samples, counts, balance=balance, total=total, penalty=penalty)
-                    sums = {LOSSES: losses}
-                else:
-                    sums = sum_labelled(samples, counts, balance=balance).tensors()
+                sums = compute_head_sums(trainer.samples, context, request.weights, self._frozen.params)
         # Beside the file that the committed state refers to, should this be interrupted.
         file = self._store.models.write("sums", sums, state=state)
         reply = reply.model_copy(update={"weights": sums, "seconds": self._seconds})
         return HandlerResult(reply=reply, state=replace(state, sums=file))
-
-    def _build_own_head(self, weights: Tensors, trainer: Trainer, context: SelectionContext) -> Network:
-        """Return the site's own ridge head, near the global one; the global one for a site without labels."""
-        if len(trainer.samples):
-            own = sum_labelled(trainer.samples, context.site_counts, balance=self._balance)
-            weights = adapt_head(weights, own, task=context.task)
-        return self._build_network("local", weights)
 
     def _train(self, request: messages.Train, state: SiteState) -> HandlerResult:
         assert request.weights is not None
@@ -234,7 +213,10 @@ class MessageHandler:
             address=self._address("", request),
         )
         if self._frozen_params is not None and self._frozen_params.head == "ridge":
-            models = models.replace_local(partial(self._build_own_head, request.weights, trainer, context))
+            samples, params = trainer.samples, self._frozen_params
+            models = models.replace_local(
+                lambda: self._build_network("local", fit_own_head(samples, context, request.weights or {}, params))
+            )
         folded = models.fold()
         statistics, outputs = self._evaluate(folded["global"], context)
         if statistics is not None and self._settings.diagnostics:

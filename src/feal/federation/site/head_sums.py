@@ -5,8 +5,13 @@ from typing import NamedTuple
 
 import torch
 
+from feal.federation.closed_form import LOSSES, adapt_head
 from feal.federation.site.training import LabelledSamples
+from feal.models import FrozenNetwork
+from feal.models.heads import find_fixed
 from feal.models.ridge import RidgeSums, share_classes, sum_samples, tabulate_losses
+from feal.selection import SelectionContext
+from feal.tensors import Tensors
 
 _BATCH = 64
 
@@ -22,6 +27,27 @@ class LabelledCells(NamedTuple):
     """Rows of one sample."""
     pixels: float
     """Pixels of a mask in one row; 1 in classification."""
+
+
+def compute_head_sums(
+    samples: LabelledSamples, context: SelectionContext, weights: Tensors, params: FrozenNetwork.Params
+) -> Tensors:
+    """Return what a site sends for the ridge head: its sums or, given those of all sites, leave-one-out losses."""
+    counts, balance = context.total_counts, params.find_balance(context.task)
+    if "gram" not in weights:
+        return sum_labelled(samples, counts, balance=balance).tensors()
+    total, penalty = RidgeSums.from_tensors(weights), find_fixed(params.lambda_)
+    return {LOSSES: tabulate_labelled(samples, counts, balance=balance, total=total, penalty=penalty)}
+
+
+def fit_own_head(
+    samples: LabelledSamples, context: SelectionContext, weights: Tensors, params: FrozenNetwork.Params
+) -> Tensors:
+    """Return the site's own ridge head near the global one; the global one for a site without labels."""
+    if not len(samples):
+        return weights
+    own = sum_labelled(samples, context.site_counts, balance=params.find_balance(context.task))
+    return adapt_head(weights, own, task=context.task)
 
 
 def sum_labelled(samples: LabelledSamples, counts: torch.Tensor, *, balance: float) -> RidgeSums:

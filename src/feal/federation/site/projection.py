@@ -26,6 +26,7 @@ from feal.federation.site.feature_cache import (
     read_shape,
 )
 from feal.fileio import read_tensors, write_tensors
+from feal.models import FrozenNetwork
 from feal.models.encoders import Encoder, EncoderParams, hash_encoder
 from feal.models.projection import FeatureSums, project, sum_features
 from feal.settings import Task
@@ -70,9 +71,16 @@ class FrozenFeatures:
     """The features of one site's images by one encoder, each step computed once and kept on the site's disk."""
 
     def __init__(
-        self, data: PreparedSet, site: PreparedSite, params: EncoderParams, *, threads: int, device: torch.device
+        self,
+        data: PreparedSet,
+        site: PreparedSite,
+        params: FrozenNetwork.Params,
+        *,
+        threads: int,
+        device: torch.device,
     ) -> None:
         self._data, self._site = data, site
+        self.params = params
         self.digest = hash_encoder(params)
         self._source = EncoderSource(
             params=params, task=data.task, digest=self.digest, threads=threads, device=device
