@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,6 +52,7 @@ def run_command(
     """Run an experiment to its end, or until it waits for labels."""
     from feal.config import load, parse
     from feal.experiment import start
+    from feal.federation.site.feature_cache import listen_to_progress
     from feal.plugins import short_name
     from feal.rundir.layout import free_path
 
@@ -58,7 +60,7 @@ def run_command(
     if out is None:
         name = f"{Path(preset).stem}-{short_name(settings.strategy.name)}-{settings.seed}"
         out = free_path(Path("runs"), name)
-    with RunProgress(settings, out, preset=preset) as progress:
+    with RunProgress(settings, out, preset=preset) as progress, listen_to_progress(progress.on_features):
         progress.print_result(start(settings, out=out, wait=wait, callback=progress))
 
 
@@ -78,11 +80,12 @@ def resume_command(
     """Continue a run that was interrupted or killed, waits for labels, or is to have more rounds."""
     from feal.config import parse, revise
     from feal.experiment import resume
+    from feal.federation.site.feature_cache import listen_to_progress
     from feal.rundir.journal import read_settings
 
     changes = parse(overrides or [])
     settings = revise(read_settings(folder), changes)
-    with RunProgress(settings, folder) as progress:
+    with RunProgress(settings, folder) as progress, listen_to_progress(progress.on_features):
         result = resume(folder, settings=settings if changes else None, wait=wait, callback=progress)
         progress.print_result(result)
 
@@ -101,6 +104,8 @@ class RunProgress(ProgressBar):
         self._preset = preset
         self._folder = folder
         self._kind = ""
+        self._encoding = ("", 0.0, 0)
+        """The site whose images are being encoded, since when, and how many were done by then."""
         self._labels: list[tuple[str, int, int, int]] = []
 
     def describe_interruption(self) -> str:
@@ -137,6 +142,20 @@ class RunProgress(ProgressBar):
             text += f" · communication {step + 1}/{settings.communication_rounds}"
         text += f" · {site} {doing}" + (f" · loss {loss:.3f}" if loss is not None else "")
         self._progress.update(self._task, description=text, advance=doing != "joining")
+        self.print_if_due(text)
+
+    def on_features(self, site: str, done: int, total: int) -> None:
+        """Show how many images of a site have been encoded, and the time left for them."""
+        now = time.monotonic()
+        if site != self._encoding[0]:
+            self._encoding = (site, now, done)
+        _, start, first = self._encoding
+        left = (now - start) * (total - done) / (done - first) if done > first else None
+        rest = (
+            "" if left is None else f", about {left / 60:.0f} min left" if left >= 60 else f", {left:.0f} s left"
+        )
+        text = f"{site} encodes its images, once: {done} of {total}{rest}"
+        self._progress.update(self._task, description=text)
         self.print_if_due(text)
 
     def on_step(self, *, round: int, step: int, losses: Mapping[str, float | None]) -> None:

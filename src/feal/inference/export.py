@@ -49,6 +49,11 @@ def export_model(model: TrainedModel, out: Path, *, format: Format = "torchscrip
         FealError: `out` exists, or torch cannot write the network as such a graph.
     """
     wanted = {"both": {"onnx", "torchscript"}, "none": set()}.get(format, {format})
+    if wanted and model.network.has_encoder:
+        raise FealError(
+            "A model on a frozen encoder has no graph of its own, since the encoder is a file beside it: "
+            "export it with --format none."
+        )
     with atomic_directory(out) as folder:
         network = copy.deepcopy(model.network).cpu()
         sha256 = write_tensors(folder / WEIGHTS, network.state_dict())
