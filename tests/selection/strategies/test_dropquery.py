@@ -1,4 +1,4 @@
-"""DropQuery against its description, and against scikit-activeml where nothing is dropped out."""
+"""DropQuery against its description: changes, candidates, and the nearest to each centre."""
 
 from pathlib import Path
 
