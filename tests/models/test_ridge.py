@@ -1,4 +1,4 @@
-"""The ridge head: sums over sites give what all samples in one place give, and leave-one-out what refitting gives."""
+"""The ridge head: sums over sites train as all samples in one place, and leave-one-out is refitting."""
 
 import math
 
