@@ -77,9 +77,10 @@ def tabulate(name: str, study: Study, runs: Runs) -> list[dict[str, Any]]:
         labels = np.mean([own[seed].labels_per_site() for seed in seeds], axis=0)
         row: dict[str, Any] = {"study": name, "arm": arm, "reference": entry.reference, "n": len(seeds)}
         row |= {f"round_{number + 1}": value for number, value in enumerate(curves.mean(axis=0))}
+        row |= {f"labels_{number + 1}": value for number, value in enumerate(labels)}
         row |= {"outcome": outcome.mean(), "outcome_sd": outcome.std(ddof=1) if len(seeds) > 1 else np.nan}
         row |= _last_metrics([own[seed] for seed in seeds])
-        row["minutes"] = float(np.mean([_seconds(own[seed]) for seed in seeds])) / 60
+        row["seconds"] = float(np.mean([_seconds(own[seed]) for seed in seeds]))
         if arm != entry.reference:
             apart = paired_difference(outcome, reference)
             row |= {"difference": apart.mean, "low": apart.low, "high": apart.high}
@@ -109,8 +110,9 @@ def render(rows: Sequence[Mapping[str, Any]], study: Study) -> list[str]:
     seeds = sorted({row["n"] for row in rows})
     many = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
     head = ["arm", *(f"r{number}" for number in range(1, rounds + 1)), "minus random [95 %]", "up in", "p (Holm)"]
-    head += ["labels", *more, "min"]
-    lines = [f"## {study.title}", "", f"{many} report seeds; r1 to r{rounds}: {metric}, pooled.", ""]
+    head += ["labels", *more, "s"]
+    curve_of = "r1" if rounds == 1 else f"r1 to r{rounds}"
+    lines = [f"## {study.title}", "", f"{many} report seeds; {curve_of}: {metric}, pooled.", ""]
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in sorted(rows, key=lambda row: -row["outcome"]):
         is_reference = row["arm"] == row["reference"]
@@ -121,7 +123,7 @@ def render(rows: Sequence[Mapping[str, Any]], study: Study) -> list[str]:
         needed = row.get("labels_to_reach", np.nan)
         last = [f"{row['hd95']:.1f}"] if metric == "Dice" else [_short(row["accuracy"]), _short(row["roc_auc"])]
         cells = [row["arm"], *curve, apart, wins, p, f"{needed:.0f}" if np.isfinite(needed) else "-", *last]
-        lines.append("| " + " | ".join([*cells, f"{row['minutes']:.2f}"]) + " |")
+        lines.append("| " + " | ".join([*cells, f"{row['seconds']:.1f}"]) + " |")
     return [*lines, "", *study.notes]
 
 
@@ -134,6 +136,46 @@ def write_page(tables: Mapping[str, Sequence[dict[str, Any]]], introduction: Pat
     every = [row for rows in tables.values() for row in rows]
     columns = list(dict.fromkeys(key for row in every for key in row))
     write_csv(DOCS / "leaderboard.csv", [{key: row.get(key, "") for key in columns} for row in every])
+
+
+def draw(tables: Mapping[str, Sequence[dict[str, Any]]], path: Path) -> None:
+    """Draw the learning curves of random and of the recommended recipe on each classification set, as SVG."""
+    import altair as alt
+
+    names = {"isic-vit": "skin lesions, four centres", "wbc-vit": "white blood cells, four laboratories"}
+    points = [
+        {
+            "set": names[study],
+            "labels": row[f"labels_{number}"],
+            "balanced accuracy": row[f"round_{number}"],
+            "selection": row["arm"],
+        }
+        for study in names
+        for row in tables.get(study, ())
+        if row["arm"] in ("random", "recommended")
+        for number in range(1, sum(key.startswith("round_") for key in row) + 1)
+    ]
+    if not points:
+        return
+    chart = (
+        alt.Chart(alt.Data(values=points))
+        .mark_line(point=alt.OverlayMarkDef(size=50), strokeWidth=2.5)
+        .encode(
+            x=alt.X("labels:Q", title="labels of a site"),
+            y=alt.Y("balanced accuracy:Q", scale=alt.Scale(zero=False)),
+            color=alt.Color(
+                "selection:N",
+                title=None,
+                scale=alt.Scale(domain=["recommended", "random"], range=["#0072b2", "#767676"]),
+            ),
+            shape=alt.Shape("selection:N", title=None, scale=alt.Scale(domain=["recommended", "random"])),
+        )
+        .properties(width=300, height=200)
+        .facet(column=alt.Column("set:N", title=None))
+        .resolve_scale(x="independent", y="independent")
+        .configure(background="white", font="sans-serif")
+    )
+    chart.save(str(path))
 
 
 def _outcomes(curves: NDArray[np.float64], study: Study) -> NDArray[np.float64]:
@@ -177,6 +219,7 @@ def main() -> int:
         found = {name: read_runs(name, STUDIES[name], options.out) for name in options.studies}
         tables = {name: rows for name, runs in found.items() if (rows := tabulate(name, STUDIES[name], runs))}
         write_page(tables, DOCS / "leaderboard.md")
+        draw(tables, DOCS / "leaderboard.svg")
     except FealError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2

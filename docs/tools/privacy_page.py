@@ -12,11 +12,14 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from feal.config import load
+from feal.federation.closed_form import describe_sums
 from feal.federation.protocol import REPLIES, REQUESTS, Message
 from feal.federation.transport.base import DeliveryFailure
 from feal.federation.transport.flower_deployment import SiteStatus
 from feal.federation.transport.flower_messages import Envelope, pack_reply
 from feal.metrics.statistics import CALIBRATION_BINS, ENERGY_BINS, Statistics
+from feal.models.ridge import LAMBDAS, TEMPERATURES
 from flower_calls import Meaning, describe_calls
 
 INTRODUCTION = """# What leaves a site
@@ -49,7 +52,40 @@ access to what it stores, must be trusted with it:
 - **Names of classes** and of the site are free text and must not contain anything about a patient.
 - **Times** of messages, and how long a site takes, indicate its size and its working hours.
 
+- **Sums of features** under `model=frozen` take the place of weights, and reveal more about few samples than an
+  average does: see [below](#sums-of-features-modelfrozen).
+
 In the tables, C is the number of classes, and a number is a JSON number of at most 20 bytes or so.
+"""
+SUMS = """## Sums of features: `model=frozen`
+
+With a frozen encoder, `train` and `close_round` carry these tensors in the field `weights`. F is the number of
+features that the encoder gives an image, or a cell of its maps, D is `model.components` and x the D projected
+features of a labelled sample (or cell) with a 1 appended; w is its weight and y its classes as 1 and -1.
+"""
+SUMS_NOTES = f"""With `head=linear` or `mlp`, rounds from 1 on carry the head's weights instead, as of any other network. The losses
+travel only where leave-one-out chooses the penalty or the temperature: there are {len(LAMBDAS)} x {len(TEMPERATURES)} of them, which is
+{len(LAMBDAS) * len(TEMPERATURES)}, and one weight. The names of the tensors and their shapes are checked on arrival.
+
+What these sums reveal:
+
+- **Sums of few samples reveal much about each of them.** `gram` and `moments` are D x D and D x C numbers. The sums
+  of one labelled sample are its features and its class; those of 8 labelled samples determine the space that their
+  8 feature vectors span, and with the classes in `moments` the mean of each class. From a round to the next the sums
+  change by the samples that were labelled in between, and these can be isolated where few were. Research has
+  shown that features of an image allow a recognisable, if imperfect, reconstruction of it.
+- **Sums over all images**, `total` and `products`, are of every image of the site, labelled or not, test images included. They
+  are the site's mean image features and their covariance; with fewer images than features they determine the space
+  that the images' features span. A site with few images should not take part in a run with `model=frozen`.
+- **Class counts** can be computed from the last row of `moments`, which holds weighted class counts:
+  `share_class_counts: false` hides them from no coordinator under `head=ridge`.
+- **Other sites** receive the sum of `gram` and `moments` over all sites, where the losses travel. With two sites, each learns
+  the other's sums by subtraction; with more, sites that cooperate learn those of the rest. With numbers for
+  `model.lambda` and `model.temperature`, sites receive only the head. The projection tells all sites the mean and the
+  deviation of the features over all images.
+- **The remedy is secure aggregation**: every exchange of `head=ridge` is a plain sum, of which the coordinator needs the total
+  alone. It is not there yet: the coordinator sees the sums of each site. It would not hide the total, which two
+  sites still subtract their own part from.
 """
 DEPLOYMENT = """## Around every message of a deployment
 
@@ -126,6 +162,8 @@ PURPOSES = {
     "dice_count": "Dice of each class",
     "regions": "Dice and HD95 of each region",
     "extra": "metrics that the run adds and the site has agreed to",
+    "encoder": "features of different encoders do not fit together",
+    "features": "must be the same at all sites",
 }
 """What each field is needed for; a name means the same in every message."""
 SIZES = {
@@ -160,6 +198,34 @@ RECORDS = {
     "content": Meaning("a part of a message from the tables above", "it is the message", "see above"),
 }
 """Every field of the records that a message is packed into."""
+SUM_TENSORS = {
+    "count": Meaning("number of all images, or cells of their maps", "mean of the features", "1 number"),
+    "total": Meaning("sum of the features of all images", "mean of the features", "F numbers"),
+    "products": Meaning(
+        "upper triangle of the sum of f f' over the features f of all images",
+        "deviations and principal components",
+        "F (F + 1) / 2 numbers",
+    ),
+    "gram": Meaning("sum of w x x' over labelled samples", "the ridge head", "(D + 1) x (D + 1) numbers"),
+    "moments": Meaning("sum of w x y' over labelled samples", "the ridge head", "(D + 1) x C numbers"),
+    "losses": Meaning(
+        "weighted loss of the left-out labelled samples, by penalty and temperature, and the sum of their weights",
+        "chooses penalty and temperature",
+        f"{len(LAMBDAS) * len(TEMPERATURES) + 1} numbers",
+    ),
+}
+"""Every tensor that a site sends under `model=frozen` in place of weights."""
+RETURNED = {
+    "projection.mean, projection.scale": ("close_round, round 0", "F numbers each, float32"),
+    "projection.components": ("close_round, round 0", "F x D numbers, float32"),
+    "gram, moments": ("train, second exchange of a round", "summed over all sites, as above"),
+    "last.weight, last.bias": (
+        "close_round, and train of the next round",
+        "the head: D x C and C numbers, float32",
+    ),
+    "penalty, temperature": ("as the head", "1 number each"),
+}
+"""What sites receive under `model=frozen` with `head=ridge`, when, and its size."""
 
 
 def privacy_page() -> str:
@@ -169,6 +235,7 @@ def privacy_page() -> str:
         parts.append(f"## `{kind}`\n\n### To the site\n\n{_message_table(request)}")
         parts.append(f"### From the site\n\n{_message_table(REPLIES[kind])}")
     parts.append(f"## `statistics`: sums over a site's test samples\n\n{_message_table(Statistics)}")
+    parts += [SUMS, describe_sums_table(), SUMS_NOTES]
     status = "\n".join(f"| `{name}` | {STATUS_FIELDS[name]} |" for name in SiteStatus.model_fields)
     parts += [
         DEPLOYMENT,
@@ -178,6 +245,33 @@ def privacy_page() -> str:
         f"{STATUS}\n| field | what it is |\n|---|---|\n{status}\n",
     ]
     return "\n".join(parts)
+
+
+def describe_sums_table() -> str:
+    """Return two tables: the tensors that a site sends under `model=frozen`, and those that it receives."""
+    rows = "\n".join(
+        f"| {round_} | `{name}` | {' | '.join(SUM_TENSORS[name])} |"
+        for round_, step in ((0, 0), (1, 0), (1, 1))
+        for round_, name in ((_EXCHANGES[round_, step], name) for name in _list_sums(round_, step))
+    )
+    received = "\n".join(f"| `{names}` | {when} | {size} |" for names, (when, size) in RETURNED.items())
+    return (
+        "### From the site\n\n| exchange | tensor | what it is | purpose | size, float64 |\n|---|---|---|---|---|\n"
+        f"{rows}\n\n### To the site\n\n| tensors | when | size |\n|---|---|---|\n{received}\n"
+    )
+
+
+_EXCHANGES = {
+    (0, 0): "round 0",
+    (1, 0): "every round, first",
+    (1, 1): "every round, second",
+}
+
+
+def _list_sums(round_: int, step: int) -> list[str]:
+    """Return the names of the tensors that sites send, as the coordinator checks them."""
+    settings = load("recommended", {"transport": "flower-deployment"})
+    return list(describe_sums(settings, round_=round_, step=step, features=2, classes=2))
 
 
 def describe_records() -> str:
