@@ -158,7 +158,7 @@ def draw(tables: Mapping[str, Sequence[dict[str, Any]]], path: Path) -> None:
     if not points:
         return
     chart = (
-        alt.Chart(alt.Data(values=points))
+        alt.Chart(alt.InlineData(values=points))
         .mark_line(point=alt.OverlayMarkDef(size=50), strokeWidth=2.5)
         .encode(
             x=alt.X("labels:Q", title="labels of a site"),

@@ -63,29 +63,33 @@ With a frozen encoder, `train` and `close_round` carry these tensors in the fiel
 features that the encoder gives an image, or a cell of its maps, D is `model.components` and x the D projected
 features of a labelled sample (or cell) with a 1 appended; w is its weight and y its classes as 1 and -1.
 """
-SUMS_NOTES = f"""With `head=linear` or `mlp`, rounds from 1 on carry the head's weights instead, as of any other network. The losses
-travel only where leave-one-out chooses the penalty or the temperature: there are {len(LAMBDAS)} x {len(TEMPERATURES)} of them, which is
-{len(LAMBDAS) * len(TEMPERATURES)}, and one weight. The names of the tensors and their shapes are checked on arrival.
+SUMS_NOTES = f"""\
+With `head=linear` or `mlp`, rounds from 1 on carry the head's weights instead, as of any other network. The
+losses travel only where leave-one-out chooses the penalty or the temperature: there are {len(LAMBDAS)} x
+{len(TEMPERATURES)} of them, which is {len(LAMBDAS) * len(TEMPERATURES)}, and one weight. The names of the
+tensors and their shapes are checked on arrival.
 
 What these sums reveal:
 
-- **Sums of few samples reveal much about each of them.** `gram` and `moments` are D x D and D x C numbers. The sums
-  of one labelled sample are its features and its class; those of 8 labelled samples determine the space that their
-  8 feature vectors span, and with the classes in `moments` the mean of each class. From a round to the next the sums
-  change by the samples that were labelled in between, and these can be isolated where few were. Research has
-  shown that features of an image allow a recognisable, if imperfect, reconstruction of it.
-- **Sums over all images**, `total` and `products`, are of every image of the site, labelled or not, test images included. They
-  are the site's mean image features and their covariance; with fewer images than features they determine the space
-  that the images' features span. A site with few images should not take part in a run with `model=frozen`.
+- **Sums of few samples reveal much about each of them.** `gram` and `moments` are D x D and D x C numbers.
+  The sums of one labelled sample are its features and its class; those of 8 labelled samples determine the
+  space that their 8 feature vectors span, and with the classes in `moments` the mean of each class. From a
+  round to the next the sums change by the samples that were labelled in between, and these can be isolated
+  where few were. Research has shown that features of an image allow a recognisable, if imperfect,
+  reconstruction of it.
+- **Sums over all images**, `total` and `products`, are of every image of the site, labelled or not, test
+  images included. They are the site's mean image features and their covariance; with fewer images than
+  features they determine the space that the images' features span. A site with few images should not take
+  part in a run with `model=frozen`.
 - **Class counts** can be computed from the last row of `moments`, which holds weighted class counts:
   `share_class_counts: false` hides them from no coordinator under `head=ridge`.
-- **Other sites** receive the sum of `gram` and `moments` over all sites, where the losses travel. With two sites, each learns
-  the other's sums by subtraction; with more, sites that cooperate learn those of the rest. With numbers for
-  `model.lambda` and `model.temperature`, sites receive only the head. The projection tells all sites the mean and the
-  deviation of the features over all images.
-- **The remedy is secure aggregation**: every exchange of `head=ridge` is a plain sum, of which the coordinator needs the total
-  alone. It is not there yet: the coordinator sees the sums of each site. It would not hide the total, which two
-  sites still subtract their own part from.
+- **Other sites** receive the sum of `gram` and `moments` over all sites, where the losses travel. With two
+  sites, each learns the other's sums by subtraction; with more, sites that cooperate learn those of the rest.
+  With numbers for `model.lambda` and `model.temperature`, sites receive only the head. The projection tells
+  all sites the mean and the deviation of the features over all images.
+- **The remedy is secure aggregation**: every exchange of `head=ridge` is a plain sum, of which the
+  coordinator needs the total alone. It is not there yet: the coordinator sees the sums of each site. It would
+  not hide the total, which two sites still subtract their own part from.
 """
 DEPLOYMENT = """## Around every message of a deployment
 
@@ -250,14 +254,14 @@ def privacy_page() -> str:
 def describe_sums_table() -> str:
     """Return two tables: the tensors that a site sends under `model=frozen`, and those that it receives."""
     rows = "\n".join(
-        f"| {round_} | `{name}` | {' | '.join(SUM_TENSORS[name])} |"
-        for round_, step in ((0, 0), (1, 0), (1, 1))
-        for round_, name in ((_EXCHANGES[round_, step], name) for name in _list_sums(round_, step))
+        f"| {exchange} | `{name}` | {' | '.join(SUM_TENSORS[name])} |"
+        for (round_, step), exchange in _EXCHANGES.items()
+        for name in _list_sums(round_, step)
     )
     received = "\n".join(f"| `{names}` | {when} | {size} |" for names, (when, size) in RETURNED.items())
     return (
-        "### From the site\n\n| exchange | tensor | what it is | purpose | size, float64 |\n|---|---|---|---|---|\n"
-        f"{rows}\n\n### To the site\n\n| tensors | when | size |\n|---|---|---|\n{received}\n"
+        "### From the site\n\n| exchange | tensor | what it is | purpose | size, float64 |\n"
+        f"|---|---|---|---|---|\n{rows}\n\n### To the site\n\n| tensors | when | size |\n|---|---|---|\n{received}\n"
     )
 
 
@@ -270,7 +274,7 @@ _EXCHANGES = {
 
 def _list_sums(round_: int, step: int) -> list[str]:
     """Return the names of the tensors that sites send, as the coordinator checks them."""
-    settings = load("recommended", {"transport": "flower-deployment"})
+    settings = load("recommended", {"transport": "flower"})
     return list(describe_sums(settings, round_=round_, step=step, features=2, classes=2))
 
 

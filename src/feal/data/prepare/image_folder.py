@@ -39,7 +39,7 @@ class ImageFolder(decoding.ImageSource):
 
     size = 224
     fitting: ClassVar[Fitting] = Fitting(shape="letterbox")
-    version = 2
+    version = 3
 
     def __init__(
         self, *, name: str, task: Task, classes: tuple[str, ...], channels: int, dtype: str, table: str | None
@@ -85,9 +85,11 @@ class ImageFolder(decoding.ImageSource):
         return decoding.to_rgb(image) if self.channels == 3 else image
 
     def to_classes(self, values: NDArray[Any], record: SourceRecord) -> NDArray[np.uint8]:
-        """Take the values of a mask for class numbers, or 255 for the foreground if there are two classes."""
-        is_white = len(self.classes) == 2 and not (values == 1).any()
-        mapping = {0: 0, 255: 1} if is_white else {number: number for number in range(len(self.classes))}
+        """Take the values of a mask for class numbers, or for evenly spaced grey levels such as 0, 128 and 255."""
+        count = len(self.classes)
+        are_numbers = np.isin(values, np.arange(1, count)).any()
+        levels = {(510 * number + count - 1) // (2 * (count - 1)): number for number in range(count)}
+        mapping = {number: number for number in range(count)} if are_numbers else levels
         return decoding.map_values(values, mapping, file=record.mask)
 
     def _scale_volume(self, voxels: NDArray[Any], path: Path) -> NDArray[Any]:
