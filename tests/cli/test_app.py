@@ -102,10 +102,10 @@ def test_the_default_folder_is_new_each_time(
         ),
         (
             "presets",
-            [*PAPER, "fed-isic-small", "fed-polyp-small", "demo", "demo-polyps", *SYNTHETIC],
+            [*PAPER, "fed-isic-small", "fed-polyp-small", "demo", "demo-polyps", "recommended", *SYNTHETIC],
         ),
         ("datasets", [*PAPER, *SYNTHETIC]),
-        ("models", [*UNETS, "densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]),
+        ("models", [*UNETS, "densenet-121", "efficientnet-b0", "efficientnet-lite0", "frozen", "tiny-cnn"]),
         ("transports", ["flower", "flower-simulation", "in-process"]),
         ("annotators", ["folder", "oracle"]),
     ],

@@ -24,9 +24,9 @@ def restore(name: str, weights: dict[str, torch.Tensor], **changes) -> Network:
 
 
 def test_models_by_task() -> None:
-    classifiers = ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "tiny-cnn"]
+    classifiers = ["densenet-121", "efficientnet-b0", "efficientnet-lite0", "frozen", "tiny-cnn"]
     assert list_models("classification") == classifiers
-    assert list_models("segmentation") == ["basic-unet", "unet", "unet-lite0"]
+    assert list_models("segmentation") == ["basic-unet", "frozen", "unet", "unet-lite0"]
 
 
 def test_an_unknown_name_gets_the_nearest_spelling() -> None:
@@ -37,7 +37,7 @@ def test_an_unknown_name_gets_the_nearest_spelling() -> None:
 def test_a_classifier_is_not_for_segmentation() -> None:
     sentence = (
         "'tiny-cnn' is for classification, not for segmentation: "
-        "the models that fit are basic-unet, unet, unet-lite0."
+        "the models that fit are basic-unet, frozen, unet, unet-lite0."
     )
     with pytest.raises(FealError, match=re.escape(sentence)):
         build("tiny-cnn", task="segmentation")

@@ -184,7 +184,10 @@ def test_a_graph_that_draws_numbers_is_refused(path: Path, operator: str) -> Non
 
 
 def test_features_that_are_not_finite_are_refused(path: Path) -> None:
-    save(path, [helper.make_node("Log", ["images"], ["output"])])
+    save(
+        path,
+        [helper.make_node("Sub", ["images", "images"], ["zero"]), helper.make_node("Log", ["zero"], ["output"])],
+    )
     with pytest.raises(FealError, match=r"gives features that are not finite: give another one\.$"):
         encode(path)
 

@@ -44,6 +44,7 @@ def test_every_classifier_can_be_cut() -> None:
     assert {name: MODELS.get(name).trainable_parts for name in MODELS.names()} == {
         **dict.fromkeys(NAMES, ("tail", "head")),
         "basic-unet": (),
+        "frozen": ("head",),
         "unet": (),
         "unet-lite0": ("tail",),
     }

@@ -70,8 +70,8 @@ class Encoder:
     Shapes: [B, F] in classification; maps [B, F, h, w] in segmentation, at the size of the finest output.
 
     Raises:
-        FealError: there is no such encoder, file or tensor, it takes images of another size, or two runs on the
-            same images give different features.
+        FealError: there is no such encoder, file or tensor, it takes images of another size, two runs on the
+            same images give different features, or features are not finite.
     """
 
     def __init__(self, params: EncoderParams, *, task: Task, threads: int) -> None:
@@ -85,8 +85,6 @@ class Encoder:
                 f"The encoder {params.encoder} gives other features for the same image when it is run again: "
                 "export it in evaluation mode, without dropout."
             )
-        if not bool(features.isfinite().all()):
-            raise FealError(f"The encoder {params.encoder} gives features that are not finite: give another one.")
         self.shape = tuple(features.shape[1:])
         """Of one image's features."""
 
@@ -94,10 +92,16 @@ class Encoder:
     def __call__(self, images: Tensor) -> Tensor:
         outputs = self._run(_fit(images, self._params))
         if self._task == "classification":
-            return torch.cat([_pool(output, self._params) for output in outputs], dim=1)
-        parts = [_as_map(output) for output in outputs]
-        size = max(part.shape[2] for part in parts), max(part.shape[3] for part in parts)
-        return torch.cat([_resize(part, size) for part in parts], dim=1)
+            features = torch.cat([_pool(output, self._params) for output in outputs], dim=1)
+        else:
+            parts = [_as_map(output) for output in outputs]
+            size = max(part.shape[2] for part in parts), max(part.shape[3] for part in parts)
+            features = torch.cat([_resize(part, size) for part in parts], dim=1)
+        if not bool(features.isfinite().all()):
+            raise FealError(
+                f"The encoder {self._params.encoder} gives features that are not finite: give another one."
+            )
+        return features
 
 
 def hash_encoder(params: EncoderParams) -> str:
