@@ -102,7 +102,16 @@ def test_the_default_folder_is_new_each_time(
         ),
         (
             "presets",
-            [*PAPER, "fed-isic-small", "fed-polyp-small", "demo", "demo-polyps", "recommended", *SYNTHETIC],
+            [
+                *PAPER,
+                "fed-isic-small",
+                "fed-polyp-small",
+                "demo",
+                "demo-polyps",
+                "recommended",
+                "recommended-segmentation",
+                *SYNTHETIC,
+            ],
         ),
         ("datasets", [*PAPER, *SYNTHETIC]),
         ("models", [*UNETS, "densenet-121", "efficientnet-b0", "efficientnet-lite0", "frozen", "tiny-cnn"]),

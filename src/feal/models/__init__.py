@@ -7,6 +7,7 @@ from feal.models.base import Network as Network
 from feal.models.base import Output as Output
 from feal.models.base import pool_3x3 as pool_3x3
 from feal.models.build import build_model as build_model
+from feal.models.build import check_model_task as check_model_task
 from feal.models.build import find_model as find_model
 from feal.models.build import list_models as list_models
 from feal.models.build import list_tasks as list_tasks

@@ -41,11 +41,7 @@ def build_model(
     """
     model = find_model(name)
     own: Parameters = read_params(model, params or {}, section="model", name=name)
-    if task not in list_tasks(model):
-        fitting = ", ".join(list_models(task)) or "none"
-        raise FealError(
-            f"The model '{name}' is for {model.task}, not for {task}: the models that fit are {fitting}."
-        )
+    check_model_task(name, task)
     for fewest, number, what in ((2, classes, "classes"), (1, channels, "image channels")):
         if number < fewest:
             raise FealError(f"A model needs at least {fewest} {what}, and the data have {number}.")
@@ -88,6 +84,20 @@ def find_model(name: str) -> type[Network]:
             "'segmentation'."
         )
     return found
+
+
+def check_model_task(name: str, task: Task) -> None:
+    """Check that a network is for a task.
+
+    Raises:
+        FealError: it is for the other one, or there is no such network.
+    """
+    model = find_model(name)
+    if task not in list_tasks(model):
+        fitting = ", ".join(list_models(task)) or "none"
+        raise FealError(
+            f"The model '{name}' is for {model.task}, not for {task}: the models that fit are {fitting}."
+        )
 
 
 def list_models(task: Task) -> list[str]:

@@ -21,7 +21,7 @@ from feal.federation.site.projection import FrozenFeatures
 from feal.federation.site.query import allowance
 from feal.fileio import lock_file, wrap_os_error, write_text
 from feal.metrics import find_metrics
-from feal.models import check_weights_source, find_model
+from feal.models import check_model_task, check_weights_source, find_model
 from feal.processes import retain_memory
 from feal.rng import Address
 from feal.rundir.layout import SiteDirectory
@@ -205,6 +205,7 @@ class Site:
                 strategy or weights that are not on this machine.
         """
         build_strategy(settings.strategy)
+        check_model_task(settings.model.name, self._data.task)
         find_metrics(self._data.task, settings.metrics, settings.metric)
         if settings.training.trainable != "all" and not find_model(settings.model.name).has_encoder:
             check_weights_source(settings.model.name, settings.weights)
