@@ -261,7 +261,8 @@ def describe_sums_table() -> str:
     received = "\n".join(f"| `{names}` | {when} | {size} |" for names, (when, size) in RETURNED.items())
     return (
         "### From the site\n\n| exchange | tensor | what it is | purpose | size, float64 |\n"
-        f"|---|---|---|---|---|\n{rows}\n\n### To the site\n\n| tensors | when | size |\n|---|---|---|\n{received}\n"
+        f"|---|---|---|---|---|\n{rows}\n\n"
+        f"### To the site\n\n| tensors | when | size |\n|---|---|---|\n{received}\n"
     )
 
 
