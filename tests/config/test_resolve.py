@@ -220,7 +220,7 @@ def test_mistakes_in_a_file(tmp_path: Path, content: str, sentence: str) -> None
         ),
         (
             {"model": "unet-lite0", "dataset": "synthetic-polyps", "training.trainable": "head"},
-            "unet-lite0 has no head that can be trained alone: set training.trainable to all or tail, or take frozen.$",
+            "unet-lite0 has no head that can be trained alone: set training.trainable to all or tail, or take",
         ),
         (
             {
